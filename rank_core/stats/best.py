@@ -29,7 +29,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
-from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.matrix import ScoreMatrix, copies
 from rank_core.stats.moderation import (
     ENOUGH_SEEDS,
     LEAST_POOL,
@@ -58,7 +58,8 @@ class BestSet:
 
     `p[system]` is the smallest alpha at which it leaves, 1 for the best. `rivals[system]` is the
     system that comes closest to beating it. `untested` have one run that is not declared
-    deterministic; they are not judged and beat nothing.
+    deterministic; they beat nothing. `two_runs` are the members of two, which beat nothing and
+    cannot leave. Neither are judged.
     """
 
     measure: str
@@ -67,6 +68,7 @@ class BestSet:
     members: tuple[str, ...]
     left: tuple[str, ...]
     untested: tuple[str, ...]
+    two_runs: tuple[str, ...]
     p: dict[str, float]
     rivals: dict[str, str]
     distances: dict[str, float]
@@ -80,9 +82,14 @@ class BestSet:
         return tuple(system for system in ordered if self.distances[system] < margin)
 
     @property
+    def judged(self) -> tuple[str, ...]:
+        """The members but those of two runs."""
+        return tuple(system for system in self.members if system not in self.two_runs)
+
+    @property
     def others(self) -> tuple[str, ...]:
-        """The members without the best."""
-        return tuple(system for system in self.members if system != self.best)
+        """The judged members without the best."""
+        return tuple(system for system in self.judged if system != self.best)
 
 
 def best_set(
@@ -102,7 +109,9 @@ def best_set(
         cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
     )
     # Copies of a system would count as rivals of each other and make the correction larger.
-    first_of = _representatives(matrix, untested)
+    tested = [cell for cell in matrix.cells if cell not in untested]
+    same = copies([matrix], tested)
+    first_of = {cell: same.get(cell, cell) for cell in tested}
     judged = list(dict.fromkeys(first_of.values()))
     if not judged:
         raise BadInput("the best needs a system with two runs or more, or a deterministic one")
@@ -115,28 +124,20 @@ def best_set(
     p[ordered[0]] = 1.0  # whatever rounding makes of equal means
     kept = [place for place, cell in enumerate(judged) if p[cell] >= alpha]
     limit_K = rivalry.distances(kept, alpha)
+    members = tuple(cell for cell in ordered if p[cell] >= alpha)
+    few = (c for c in members if c not in deterministic and matrix.fewest_runs(c) < LEAST_SEEDS)
     return BestSet(
         measure=matrix.measure,
         alpha=alpha,
         best=ordered[0],
-        members=tuple(cell for cell in ordered if p[cell] >= alpha),
+        members=members,
         left=tuple(cell for cell in ordered if p[cell] < alpha),
         untested=untested,
+        two_runs=tuple(few),
         p=p,
         rivals={cell: rival for cell, rival in rivals.items() if cell != ordered[0]},
         distances={cell: float(limit_K[judged.index(first)]) for cell, first in first_of.items()},
     )
-
-
-def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str, str]:
-    """{system: the first one with the same runs, in any order}."""
-    first: dict[tuple[int, bytes], str] = {}
-    keys = {
-        cell: (len(scores), scores[np.lexsort(scores.T)].tobytes())
-        for cell, scores in matrix.scores.items()
-        if cell not in untested
-    }
-    return {cell: first.setdefault(keys[cell], cell) for cell in matrix.cells if cell in keys}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,12 @@ from rank_core.stats.moderation import (
 )
 from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
-from rank_core.stats.variance import Component, sweep_components
+from rank_core.stats.variance import (
+    Component,
+    SeedCorrelation,
+    seed_correlation,
+    sweep_components,
+)
 
 ASSURANCE = 0.8
 """A plan assumes deviations at their one-sided upper limits of this level."""
@@ -169,6 +174,35 @@ def variances_beside_fixed(
     return Variances(
         math.sqrt(difference), math.sqrt(seed / 2), math.sqrt(residual / 2), paired=True
     )
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What pairing the seeds of two systems gains, from the correlation of their runs: the smallest
+    differences found with independent and with paired seeds, at the deviations as measured."""
+
+    correlation: SeedCorrelation
+    independent: float
+    paired: float
+
+
+def pairing_gain(
+    matrix: ScoreMatrix, goal: Goal, *, baseline: str, num_queries: int
+) -> Pairing | None:
+    """None where systems of three common seeds and a baseline with seeds are missing, and of runs
+    that differ between collections. The difference of `goal` is not used. Paired seeds have
+    S - 1 degrees of freedom instead of up to twice as many: a small correlation gains nothing."""
+    found = None if matrix.run_strata else seed_correlation(matrix)
+    if not found or found.num_seeds < LEAST_SEEDS or len(matrix.seeds.get(baseline, ())) < 2:
+        return None
+    apart = planned_variances(matrix, baseline=baseline, assurance=0.5)
+    left = math.sqrt(max(0.0, 1 - found.r))
+    paired = replace(apart, seed=left * apart.seed, residual=left * apart.residual, paired=True)
+    independent, shared = (
+        planned_detectable(one, goal, num_seeds=found.num_seeds, num_queries=num_queries)
+        for one in (apart, paired)
+    )
+    return Pairing(found, independent, shared)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ an error: a test on the remaining queries would answer another question."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -48,6 +48,12 @@ class ScoreMatrix:
     def num_queries(self) -> int:
         """The number of queries, in whatever clusters they are."""
         return self.counted or len(self.of_queries.query_ids)
+
+    def only(self, cells: Iterable[str]) -> "ScoreMatrix":
+        """The matrix of some of its cells, in this order."""
+        own = tuple(cells)
+        seeds = {cell: self.seeds[cell] for cell in own}
+        return replace(self, cells=own, seeds=seeds, scores={c: self.scores[c] for c in own})
 
     def num_runs(self, cell: str) -> float:
         """The runs of a cell by the degrees of freedom of their means."""
@@ -218,6 +224,30 @@ def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
             )
 
 
+def copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, str]:
+    """{cell: an earlier one with the same runs, in any order, on every matrix}."""
+    first: dict[Any, str] = {}
+    same = {}
+    for cell in cells:
+        scores = (matrix.scores[cell] for matrix in matrices)
+        key = tuple((len(own), own[np.lexsort(own.T)].tobytes()) for own in scores)
+        same[cell] = first.setdefault(key, cell)
+    return {cell: other for cell, other in same.items() if cell != other}
+
+
+def proven_copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, str]:
+    """The copies that are no accident: on few queries values agree by chance, as those of constant
+    cells do."""
+    return {
+        cell: first
+        for cell, first in copies(matrices, cells).items()
+        if any(
+            len(own.query_ids) >= QUERIES_THAT_PROVE and np.ptp(own.scores[cell]) > 0
+            for own in matrices
+        )
+    }
+
+
 SEPARATOR = "/"
 """Between set and query in the ids of pooled query sets: TREC DL 2019, 2020 and 2021 have one mean
 over 145 queries, as papers print it, so that a year counts by its number of judged queries."""
@@ -234,4 +264,4 @@ def queries_per_set(query_ids: Iterable[str]) -> dict[str, int]:
     return {} if "" in counts else dict(counts)
 
 
-__all__ = ["COLUMNS", "ScoreMatrix", "score_matrices", "score_matrix"]
+__all__ = ["COLUMNS", "ScoreMatrix", "copies", "proven_copies", "score_matrices", "score_matrix"]

@@ -111,6 +111,54 @@ def sweep_components(
     )
 
 
+@dataclass(frozen=True)
+class SeedCorrelation:
+    """The correlation `r` of the means of runs that share a seed, over all pairs of systems, with
+    its 95% interval."""
+
+    r: float
+    low: float
+    high: float
+    num_cells: int
+    num_seeds: int
+
+
+def seed_correlation(matrix: ScoreMatrix, *, level: float = 0.95) -> SeedCorrelation | None:
+    """Of the cells with two seeds or more, on the seeds that all of them have: the mean covariance
+    of two systems over the mean variance of one, which is the intraclass correlation ICC(3,1) of
+    Shrout and Fleiss (1979). Its interval, by F with S - 1 and (S - 1)(K - 1) degrees of freedom,
+    is exact where all pairs correlate alike. None of fewer than two cells or seeds, and where
+    nothing varies."""
+    check_probability("level", level)
+    cells = [cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1]
+    seeds = sorted(set.intersection(*(set(matrix.seeds[cell]) for cell in cells)) if cells else [])
+    K, S = len(cells), len(seeds)
+    if K < 2 or S < 2:
+        return None
+    mean_KS = np.array(
+        [
+            [matrix.scores[cell][matrix.seeds[cell].index(seed)].mean() for seed in seeds]
+            for cell in cells
+        ]
+    )
+    mean_KS = mean_KS - mean_KS.mean(axis=1, keepdims=True)
+    shared = K * float(mean_KS.mean(axis=0) @ mean_KS.mean(axis=0)) / (S - 1)
+    own = (float((mean_KS**2).sum()) / (S - 1) - shared) / (K - 1)
+    if shared + own <= 0:
+        return None
+    df = S - 1, (S - 1) * (K - 1)
+    low, high = (
+        _correlation(shared, own * float(stats.f.ppf(tail, *df)), K)
+        for tail in ((1 + level) / 2, (1 - level) / 2)
+    )
+    return SeedCorrelation(_correlation(shared, own, K), low, high, K, S)
+
+
+def _correlation(shared: float, own: float, num_cells: int) -> float:
+    """From the mean squares of seeds and of seeds x cells."""
+    return (shared - own) / (shared + (num_cells - 1) * own)
+
+
 def homogeneity(matrix: ScoreMatrix) -> float:
     """Bartlett's p that all cells have the same variance of their seed means.
 

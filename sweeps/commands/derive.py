@@ -25,7 +25,7 @@ from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import Cell, opened, send
 from sweeps.systems.aggregations import kept_chunks, system_label
-from sweeps.systems.load import Sweep, load_sweep, trial_config
+from sweeps.systems.load import Sweep, in_clusters, load_sweep, trial_config
 from sweeps.systems.system import Kind, System, seed_means
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
@@ -146,7 +146,7 @@ def _tested(sweep: Sweep, rows: Sequence[System]) -> list[System]:
         may_agree=[row.name for row in derived],
     ).items():
         for test in compare_pairs(
-            matrix,
+            in_clusters(sweep, matrix),
             [(row.name, row.of) for row in derived],
             correction=sweep.correction,
             alpha=sweep.about.alpha,
@@ -176,12 +176,13 @@ def _caption(sweep: Sweep, rows: Sequence[System]) -> str:
     seeds = sorted({row.num_used for row in rows})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[1:] else numbered(seeds[0], "seed")
     two = any(has_two_runs(of["a"]) for row in rows for of in row.tests.values())
+    clusters = f" (queries in clusters: {sweep.clusters.source})" if sweep.clusters else ""
     said = (
         f"{sweep.about.sweep} on {sweep.split_text}, means over {over}. {Kind.DERIVED}: the "
         "weights of the trained cell above, another aggregation of its chunk scores; a model "
         "trained with that aggregation would have other weights. diff and p: against that cell, "
-        "queries and seeds as "
-        f"random effects, each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over "
+        f"queries and seeds as random effects{clusters}, each run paired with itself; "
+        f"{CORRECTION_NAMES[sweep.correction]} over "
         f"{sum(row.kind is Kind.DERIVED for row in rows)}.{f' {TWO_RUNS_WORDS}' if two else ''}"
     )
     left = [f"Not derived from {row.label}: {_why_none(row)}." for row in rows if _why_none(row)]

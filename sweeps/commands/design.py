@@ -17,9 +17,11 @@ from rank_core.stats.design import (
     ASSURANCE,
     Design,
     Goal,
+    Pairing,
     Variances,
     best_design,
     floor,
+    pairing_gain,
     planned_detectable,
     planned_power,
     planned_variances,
@@ -41,14 +43,22 @@ from sweeps.plan.flags import MODES, SEARCH, written
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import asked_of, confirming
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
+from sweeps.report.reliability import pairing_sentence
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.best import left_after
-from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
 from sweeps.systems.runs import run_systems
-from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.command_line import (
+    CLUSTERS_HELP,
+    CLUSTERS_OF,
+    Need,
+    Parser,
+    check_writable,
+    needing,
+)
 from sweeps.terminal.text import numbered, say
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -75,7 +85,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class DesignPlan:
-    """The plan of a comparison; counts are infinite where out of reach."""
+    """The plan of a comparison; counts are infinite where out of reach. Where queries are in
+    clusters, all numbers of queries are numbers of clusters."""
 
     goal: Goal
     variances: Variances
@@ -90,6 +101,8 @@ class DesignPlan:
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
     pilot: Sweep
     components: SweepComponents  # of the pilot
+    per_cluster: float  # its queries in a cluster, on average; 1 without clusters
+    pairing: Pairing | None  # what pairing the seeds would gain
     earlier: int  # sweeps whose seed deviation is pooled with the pilot's
     costs: Costs | None  # where the device-hours are limited
     budget: float  # device-hours
@@ -164,6 +177,8 @@ def _parser() -> Parser:
         add("--earlier", action="append", default=[], metavar="DIR", help=likewise),
         Need("paired_seeds", without=True),
     )
+    clusters = f"{CLUSTERS_HELP}, or none (default: those of the pilot's command)"
+    add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
     add("--tracking-uri", metavar="URI", help="tracking URI of MLflow, for mlflow: and runs:/")
     hours = "budget in GPU-hours (core-hours without a GPU): prints the best designs within it"
     add("--gpu-hours", type=float, metavar="X", help=hours)
@@ -184,13 +199,16 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         if uri and not has_mlflow(given.pilot):
             raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
-        pilot = run_systems(systems, sets or None, measures=measures, tracking_uri=uri).sweep
+        pilot = run_systems(
+            systems, sets or None, measures=measures, tracking_uri=uri, clusters=given.clusters
+        ).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
     if given.tracking_uri:
         raise BadInput(NO_MLFLOW)
     sweep = _sweep_in(given.pilot[0])
+    sweep = with_clusters(sweep, given.clusters) if given.clusters else sweep
     if given.paired_seeds and not sweep.about.paired_seeds:
         raise BadInput(
             f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
@@ -230,7 +248,7 @@ def _family(sweep: Sweep, baseline: str) -> tuple[int, float]:
     left = left_after(sweep)
     cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
     compared = compare_cells(
-        score_matrix(sweep.scores, measure=sweep.primary, cells=cells),
+        in_clusters(sweep, score_matrix(sweep.scores, measure=sweep.primary, cells=cells)),
         baseline=baseline,
         correction=sweep.correction,
         deterministic=[cell for cell in sweep.deterministic if cell in cells],
@@ -265,7 +283,6 @@ def plan(
     matrix = _scores(sweep, sweep.primary)
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
-    judged = sweep.about.collection.get("num_queries", {}).get(sweep.split, 0)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
     components = sweep_components(matrix, **pairing)
     others = [_scores(one, sweep.primary) for one in earlier]
@@ -274,9 +291,10 @@ def plan(
         _assumed(planned_variances(matrix, assurance=share, **pairing), share, components, seeds)
         for share in (ASSURANCE, 0.5)
     )
-    Q, K = num_queries or len(matrix.query_ids), num_configurations or len(matrix.cells)
-    most = num_queries or max(Q, judged)
-    designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
+    Q, most, per = _sizes(sweep, matrix, num_queries)
+    K = num_configurations or len(matrix.cells)
+    prices = costs and replace(costs, query=costs.query * per)
+    designs = _designs(variances, goal, Q, most, K, prices, budget) if prices else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -299,6 +317,8 @@ def plan(
         },
         pilot=sweep,
         components=components,
+        per_cluster=per,
+        pairing=pairing_gain(matrix, goal, baseline=baseline, num_queries=Q),
         earlier=len(others),
         costs=costs,
         budget=budget,
@@ -308,12 +328,21 @@ def plan(
 
 
 def _scores(sweep: Sweep, measure: str) -> ScoreMatrix:
-    """The scores of a sweep's cells by a measure."""
+    """The scores of a sweep's cells by a measure, in the clusters of its queries."""
     if measure not in sweep.measures:
         raise BadInput(f"{sweep.folder} has no {measure}, which the plan is for")
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
-    return score_matrix(sweep.scores, measure=measure, cells=cells)
+    return in_clusters(sweep, score_matrix(sweep.scores, measure=measure, cells=cells))
+
+
+def _sizes(sweep: Sweep, matrix: ScoreMatrix, asked: int | None) -> tuple[int, int, float]:
+    """The queries of the comparison, the judged ones, and 1; in clusters the numbers of these, as
+    large as the pilot's, and their size."""
+    judged = sweep.about.collection.get("num_queries", {}).get(sweep.split, 0)
+    per = matrix.num_queries / len(matrix.query_ids)
+    Q = max(2, round((asked or matrix.num_queries) / per))
+    return Q, Q if asked else max(Q, round(judged / per)), per
 
 
 def _assumed(
@@ -362,12 +391,16 @@ def command_of(planned: DesignPlan, design: Design) -> str:
         flags = {"search": "random", "num_configs": design.num_configurations - 1} | flags
     settings = dict[str, str | None]()
     if design.num_queries != planned.num_queries:  # with other queries it is another sweep
-        sampled = design.num_queries < planned.available
-        settings[_SAMPLE] = str(design.num_queries) if sampled else None
-        flags["name"] = f"{sweep.about.sweep}-{design.num_queries}-queries"
+        sampled, number = design.num_queries < planned.available, _queries(planned, design)
+        settings[_SAMPLE] = str(number) if sampled else None
+        flags["name"] = f"{sweep.about.sweep}-{number}-queries"
     old = {*SEED_FLAGS, *MODES, *flags, *(SEARCH if drawn else ())}
     command = asked_of(sweep.about).changed(without=old, settings=settings, flags=flags)
     return command_in(sweep.about.directory, command)
+
+
+def _queries(planned: DesignPlan, design: Design) -> int:
+    return round(design.num_queries * planned.per_cluster)
 
 
 def _confirms(planned: DesignPlan, design: Design) -> bool:
@@ -403,9 +436,11 @@ def draw_plan(planned: DesignPlan, path: Path) -> None:
         ticks = sorted({size for _, size in planned.power})
         axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
         axes.minorticks_off()
-        axes.set(xlabel="queries", ylim=(0, 1), ylabel=f"power to find {goal.delta:g}")
+        axes.set(xlabel=_unit(planned), ylim=(0, 1), ylabel=f"power to find {goal.delta:g}")
         legend(figure, 3)
-        drawing = draw(figure, name="power", description="the power over queries and seeds")
+        drawing = draw(
+            figure, name="power", description=f"the power over {_unit(planned)} and seeds"
+        )
     is_svg = path.suffix.lower() == ".svg"
     path.write_bytes(drawing.svg.encode() if is_svg else drawing.png)
 
@@ -414,20 +449,26 @@ def _origin(planned: DesignPlan) -> list[str]:
     """What the plan rests on, and the standard deviations."""
     sweep, variances = planned.pilot, planned.variances
     pairs = ", of paired differences / sqrt(2)" if variances.paired else ""
+    unit, clusters = "query", ""
+    if planned.per_cluster > 1:
+        unit, clusters = "cluster", f"{planned.components.num_queries} clusters of "
+    Q = round(planned.components.num_queries * planned.per_cluster)
     deviations = (
         f"{variances.seed:.4f} between training runs{pairs}, {variances.residual:.4f} between runs "
-        f"on one query, {variances.difference:.4f} of systems' differences per query."
+        f"on one {unit}, {variances.difference:.4f} of systems' differences per {unit}."
     )
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
+    gain = pairing_sentence(sweep, planned.pairing, paired=variances.paired)
     lines = [
         f"Pilot{'' if sweep.third_party else f' {sweep.about.sweep}'}: {sweep.primary} on "
-        f"{sweep.split_text}, {parts.num_queries} queries, {parts.num_cells} systems, "
+        f"{sweep.split_text}, {clusters}{Q} queries, {parts.num_cells} systems, "
         f"{len(sweep.used)} training runs; baseline "
         f"{sweep.label(parts.baseline)}.",
         f"Standard deviations planned on: {deviations} They are the pilot's one-sided upper "
         f"{100 * ASSURANCE:g}% limits; its own are {parts.seed.sd:.4f}, {parts.residual.sd:.4f} "
         f"and {parts.difference.sd:.4f}, each of which half of all pilots underestimate.",
     ]
+    lines += [gain] if gain else []
     if planned.earlier:
         whose = numbered(planned.earlier, "earlier sweep")
         lines.append(
@@ -445,38 +486,48 @@ def _origin(planned: DesignPlan) -> list[str]:
 
 
 def _goal_lines(planned: DesignPlan) -> list[str]:
-    goal, Q = planned.goal, planned.num_queries
+    goal, per = planned.goal, planned.per_cluster
+    on = _count(planned.num_queries, per) if per > 1 else f"{planned.num_queries} queries"
     family = "1 comparison" if goal.family_size == 1 else f"{goal.family_size} comparisons"
     if goal.correlation > 0 and goal.family_size > 1:
         family += f", which max-t counts as {goal.shares:.1f}"
     lines = [
         f"To find a difference of {goal.delta:g} with {100 * goal.power:g}% power at alpha "
         f"{goal.alpha:g}, {family}:",
-        f"  seeds per system on {Q} queries: {_both(planned.seeds, planned.seeds_by_own)}",
+        f"  seeds per system on {on}: {_both(planned.seeds, planned.seeds_by_own)}",
         *(
-            f"  queries with {S} seeds per system: {_both(n, planned.queries_by_own[S])}"
+            f"  queries with {S} seeds per system: {_both(n, planned.queries_by_own[S], per)}"
             for S, n in planned.queries.items()
         ),
-        f"  smallest difference on {Q} queries with any number of seeds: {planned.floor:.4f}",
+        f"  smallest difference on {on} with any number of seeds: {planned.floor:.4f}",
     ]
     if any(planned.available < number < math.inf for number in planned.queries.values()):
-        lines.append(f"  {planned.available:,} queries are available: more need new judgments")
+        left = _count(planned.available, per) if per > 1 else f"{planned.available:,} queries"
+        lines.append(f"  {left} are available: more need new judgments")
     return lines
+
+
+def _unit(planned: DesignPlan) -> str:
+    """What the tests are over."""
+    return "clusters" if planned.per_cluster > 1 else "queries"
 
 
 def _power_table(planned: DesignPlan) -> list[str]:
     """Power by seeds and queries, and the smallest difference that so many seeds find."""
     power = planned.power
     queries = sorted({Q for _, Q in power})
-    heading = ["seeds", *(f"{Q:,} queries" if Q == queries[0] else f"{Q:,}" for Q in queries)]
+    unit = _unit(planned)
+    heading = ["seeds", *(f"{Q:,} {unit}" if Q == queries[0] else f"{Q:,}" for Q in queries)]
     rows = [
         (str(S), *(f"{100 * power[S, Q]:.0f}%" for Q in queries), f"{planned.detectable[S]:.4f}")
         for S in SEEDS
     ]
     words = (
-        "Power by seeds per system and queries. Detectable: the difference found with "
-        f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} queries."
+        f"Power by seeds per system and {unit}. Detectable: the difference found with "
+        f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} {unit}."
     )
+    if planned.per_cluster > 1:
+        words += f" A cluster has {planned.per_cluster:.1f} queries on average."
     return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
 
 
@@ -503,24 +554,26 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
         (
             f"{design.num_configurations}{' *' if design == best else ''}",
             f"{design.num_seeds:,}",
-            f"{design.num_queries:,}",
+            *([f"{design.num_queries:,}"] if planned.per_cluster > 1 else []),
+            f"{_queries(planned, design):,}",
             f"{design.cost:,.3g}",
             f"{100 * design.power:.0f}%",
             f"{difference:.4f}",
         )
         for design, difference in zip(planned.designs, detectable, strict=True)
     ]
-    heading = ("configurations", "seeds", "queries", f"{costs.unit}-hours", "power", "detectable")
+    sizes = ["clusters", "queries"] if planned.per_cluster > 1 else ["queries"]
+    heading = ("configurations", "seeds", *sizes, f"{costs.unit}-hours", "power", "detectable")
     shared = "Each configuration but one is compared with the baseline; all share alpha."
     lines = [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared), ""]
     if best is None:
         return lines + wrapped(
             f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
-            f"queries they detect differences of {min(detectable):.4f} at best."
+            f"{_unit(planned)} they detect differences of {min(detectable):.4f} at best."
         )
     lines += wrapped(
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
-        f"{best.num_queries:,} queries:"
+        f"{_queries(planned, best):,} queries:"
     )
     lines.append(command_of(planned, best))
     if planned.pilot.about.command and not _confirms(planned, best):
@@ -570,14 +623,18 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     return Costs(training_cost, query_cost, "measured on the pilot", unit)
 
 
-def _both(number: float, by_own: float) -> str:
+def _both(number: float, by_own: float, per_cluster: float = 1) -> str:
     """A count at the upper limits, and in parentheses the one at the pilot's own deviations; one
     text where no number is enough at either."""
     if math.isinf(number) and math.isinf(by_own):
         return _count(number)
-    shown = "none is sure to be enough" if math.isinf(number) else _count(number)
-    return f"{shown} ({_count(by_own)} at the pilot's own deviations)"
+    shown = "none is sure to be enough" if math.isinf(number) else _count(number, per_cluster)
+    return f"{shown} ({_count(by_own, per_cluster)} at the pilot's own deviations)"
 
 
-def _count(number: float) -> str:
-    return "no number is enough" if math.isinf(number) else f"{int(number):,}"
+def _count(number: float, per_cluster: float = 1) -> str:
+    """A count; of clusters also in queries."""
+    if math.isinf(number):
+        return "no number is enough"
+    queries = f" clusters of {round(number * per_cluster):,} queries" if per_cluster > 1 else ""
+    return f"{int(number):,}{queries}"

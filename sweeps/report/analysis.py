@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.clusters import clustered, joined
+from rank_core.stats.clusters import joined
 from rank_core.stats.compare import (
     ByLetter,
     CellComparison,
@@ -20,14 +20,14 @@ from rank_core.stats.compare import (
     compare_with,
     scope_test_of,
 )
-from rank_core.stats.matrix import ScoreMatrix, score_matrices
+from rank_core.stats.matrix import ScoreMatrix, proven_copies, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, MEASURE
 from sweeps.systems.best import left_after
 from sweeps.systems.clusters import shared_columns
-from sweeps.systems.load import Sweep
+from sweeps.systems.load import Sweep, in_clusters
 from sweeps.systems.summary import cells_of
 from sweeps.systems.system import Kind, System
 
@@ -82,6 +82,8 @@ class Analysis:
     tested: Matrices  # the same in clusters of queries, where there are some
     whole: Matrices  # plain scores with the rows that are no cells
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """{cell: the one that it equals in every run and value}: one system, tested once."""
     num_families: int = 1  # that share alpha; more where p is corrected over the whole table
     means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     published: Mapping[str, Mapping[str, list[str]]] | None = None
@@ -189,6 +191,9 @@ def analyse(sweep: Sweep) -> Analysis:
     cells = cells_of(sweep)
     scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)
+    copies = _copies(sweep, matrices, scored)
+    scored = [cell for cell in scored if cell not in copies]
+    matrices = {measure: matrix.only(scored) for measure, matrix in matrices.items()}
     tested = _tested(sweep, matrices)
     slots = _slots(sweep, scored)
     means = _means(sweep, matrices, tested)
@@ -213,7 +218,7 @@ def analyse(sweep: Sweep) -> Analysis:
         compared |= _of_derived(whole, every_tested, slots, added_rows, num_families=shared)
     return Analysis(
         sweep=sweep,
-        rows=_rows(sweep, cells, compared),
+        rows=_rows(sweep, cells, compared, copies),
         slots=(*slots, *[FIRST_STAGE] * bool(sweep.first_stage)) if first else (),
         compared=compared,
         tests={
@@ -226,6 +231,7 @@ def analyse(sweep: Sweep) -> Analysis:
             for pair in first
         },
         paired=paired,
+        copies=copies,
         num_families=shared,
         matrices=matrices,
         tested=tested,
@@ -239,6 +245,17 @@ def _scored(sweep: Sweep, cells: Iterable[System]) -> list[str]:
     """The cells that have scores and were not eliminated."""
     eliminated = left_after(sweep)
     return [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
+
+
+def _copies(sweep: Sweep, matrices: Matrices, scored: Sequence[str]) -> dict[str, str]:
+    """{cell: the one that it equals in every run and value}. Others may be copies of a baseline,
+    which is none itself."""
+    kept = {sweep.baseline}
+    for slot in sweep.slots:
+        kept |= {slot} if isinstance(slot, str) else {*slot.values()}
+    ordered = sorted(scored, key=lambda cell: cell not in kept)
+    found = proven_copies([*matrices.values()], ordered)
+    return {cell: first for cell, first in found.items() if cell not in kept}
 
 
 def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> int:
@@ -309,15 +326,10 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     return matrices
 
 
-def in_clusters(sweep: Sweep, collection: str, matrix: ScoreMatrix) -> ScoreMatrix:
-    """The matrix in the clusters of the collection's queries; without clusters itself."""
-    return clustered(matrix, sweep.clusters.of[collection]) if sweep.clusters else matrix
-
-
 def _tested(sweep: Sweep, matrices: Matrices) -> Matrices:
     """The matrices of all collections in their clusters."""
     return {
-        measure: in_clusters(sweep, collection, matrices[measure])
+        measure: in_clusters(sweep, matrices[measure], collection)
         for collection, measures in sweep.collections.items()
         for measure in measures
         if measure in matrices
@@ -452,7 +464,10 @@ def one_p(own: list[CellComparison], others: list[CellComparison]) -> list[CellC
 
 
 def _rows(
-    sweep: Sweep, cells: Sequence[System], compared: Mapping[Key, CellComparison]
+    sweep: Sweep,
+    cells: Sequence[System],
+    compared: Mapping[Key, CellComparison],
+    copies: Mapping[str, str],
 ) -> list[System]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
@@ -470,7 +485,7 @@ def _rows(
         replace(
             row,
             is_baseline=row.name == sweep.baseline,
-            same_as=sweep.label(row.identical_to) if row.identical_to else "",
+            same_as=sweep.label(same) if (same := copies.get(row.name, row.identical_to)) else "",
             tests=tests.get(row.name, {}),
         )
         for row in systems

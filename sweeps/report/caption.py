@@ -173,9 +173,11 @@ def not_distinguishable(analysis: Analysis) -> str:
     matrix = analysis.matrix(found.measure)
     size = sweep.count_text(matrix.num_queries, num_clusters(matrix))
     where = f"{found.measure} ({size})"
-    count = len(found.members) + len(found.left)
+    count = len({found.best, *found.judged}) + len(found.left)
     text = f"Highest {where}: {sweep.label(found.best)}"
-    if not found.others:
+    if found.best in found.two_runs:
+        text += ", which has too few training runs to decide"
+    elif not found.others:
         text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
     elif not found.left:
         whole = "the other system" if count == 2 else f"all {count - 1} others"
@@ -183,9 +185,10 @@ def not_distinguishable(analysis: Analysis) -> str:
     else:
         names = names_text([sweep.label(system) for system in found.others])
         text += f"; not distinguishable from it: {names} (of {count} systems)"
-    if found.untested:
-        names = names_text([sweep.label(system) for system in found.untested])
-        text += f". Not judged (only one training run): {names}"
+    for runs, systems in (("one training run", found.untested), ("two", found.two_runs)):
+        if systems:
+            names = names_text([sweep.label(system) for system in systems])
+            text += f". Not judged (only {runs}): {names}"
     return f"{text}."
 
 
@@ -233,6 +236,19 @@ def families_sentence(analysis: Analysis) -> str:
     return f"{text}. Intervals are not corrected."
 
 
+def copies_sentence(analysis: Analysis) -> str:
+    """The systems that equal others in every run and value; "" without any."""
+    label = analysis.sweep.label
+    same = [f"{label(copy)} equals {label(first)}" for copy, first in analysis.copies.items()]
+    tests = "has no test" if len(same) == 1 else "have no tests"
+    return f"{names_text(same)} in every run and query and {tests}." if same else ""
+
+
+def remarks_on_values(analysis: Analysis) -> list[str]:
+    """What the values show of systems and queries: copies, and queries that are not alone."""
+    return [*filter(None, [copies_sentence(analysis)]), *sentences_on_clusters(analysis)]
+
+
 def near_best_sentence(analysis: Analysis) -> str:
     """The systems that are shown to be practically the best on the primary measure, within the
     margin that was fixed before; "" without any but a single best."""
@@ -253,7 +269,7 @@ def reservations(analysis: Analysis) -> list[str]:
     sweep = analysis.sweep
     own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
     sentences = [*sweep.notes, *filter(None, own)]
-    sentences += sentences_on_clusters(analysis)
+    sentences += remarks_on_values(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"

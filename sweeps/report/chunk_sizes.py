@@ -59,7 +59,7 @@ def chosen_size(analysis: Analysis) -> ChosenSize | None:
         alpha=sweep.about.alpha,
         deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
     )
-    dense = [row for row in found.members if _index_of(analysis, row)]
+    dense = [row for row in found.judged if _index_of(analysis, row)]
     return ChosenSize(
         cell=chosen,
         facts=sweep.indexes[chosen],
@@ -247,7 +247,7 @@ def evidence_table(analysis: Analysis) -> Table | None:
     for own in scores.values():
         matrix = score_matrix(own, measure="evidence", cells=cells)
         best = best_set(matrix, alpha=analysis.sweep.about.alpha, deterministic=cells)
-        columns.append((matrix, set(best.members)))
+        columns.append((matrix, set(best.judged)))
         count = len(matrix.query_ids)
     rows = [
         table_row(analysis.sweep.label(cell), *(_share(cell, *column) for column in columns))

@@ -2,7 +2,7 @@
 share, and a warning where queries share relevant documents and the tests do not know it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,29 +86,32 @@ def sharing_warning(analysis: Analysis) -> str:
     for collection, measures in sweep.collections.items():
         of, matrix = sweep.sharing.get(collection), analysis.matrices.get(measures[0])
         if of and matrix:
-            own = {query_id: of[query_id] for query_id in matrix.query_ids}
-            if together := share_documents(own):
-                effect = _largest_effect(analysis, matrix, [*own.values()])
-                where = f" of {collection}" if collection else ""
-                share = f"{together} of {len(own)} queries{where} share a relevant document with "
-                share += f"another one ({len({*own.values()})} clusters)"
-                found.append((effect, share))
-    effect, share = max(found)
-    if not share:
-        return ""
+            pairs = [(c.system, c.baseline) for c in analysis.primary]
+            found.append(
+                sharing_found(matrix, of, pairs, f" of {collection}" if collection else "")
+            )
+    return max(found)[1]
+
+
+def sharing_found(
+    matrix: ScoreMatrix, of: Mapping[str, str], pairs: Iterable[tuple[str, str]], where: str = ""
+) -> tuple[float, str]:
+    """The largest design effect of the pairs of systems where many queries share relevant documents
+    (`of`, their clusters), and the warning; 0 and "" elsewhere."""
+    own = {query_id: of[query_id] for query_id in matrix.query_ids}
+    if not (together := share_documents(own)):
+        return 0.0, ""
+    mean, names = {c: own.mean(axis=0) for c, own in matrix.scores.items()}, [*own.values()]
+    tested = (pair for pair in pairs if {*pair} <= {*mean})
+    effect = max((design_effect(mean[a] - mean[b], names) for a, b in tested), default=1.0)
     change = math.sqrt(effect) - 1
     larger = f"up to {percent(change)} larger" if change >= _VISIBLE else "no larger"
-    return (
-        f"{share}, and the tests take them for independent; with clusters standard errors over "
-        f"queries are {larger} (design effect {effect:.2f}): --clusters auto, or --clusters FILE."
+    return effect, (
+        f"{together} of {len(own)} queries{where} share a relevant document with another one "
+        f"({len({*names})} clusters), and the tests take them for independent; with clusters "
+        f"standard errors over queries are {larger} (design effect {effect:.2f}): --clusters auto, "
+        "or --clusters FILE."
     )
-
-
-def _largest_effect(analysis: Analysis, matrix: ScoreMatrix, names: Sequence[str]) -> float:
-    """The largest design effect of the primary comparisons on one collection."""
-    mean = {cell: own.mean(axis=0) for cell, own in matrix.scores.items()}
-    pairs = [(c.system, c.baseline) for c in analysis.primary if {c.system, c.baseline} <= {*mean}]
-    return max((design_effect(mean[one] - mean[base], names) for one, base in pairs), default=1.0)
 
 
 def cluster_results(analysis: Analysis) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rank_core.stats.compare import CellComparison, false_positive_interval
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import not_distinguishable, without_variance
+from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
 from sweeps.report.chunk_sizes import answer as chunk_size
 from sweeps.report.clusters import num_clusters
 from sweeps.report.next_step import declaration
@@ -104,6 +104,8 @@ def answer(analysis: Analysis) -> str:
         highest = best and f"The highest {sweep.primary} is {means[best]:.3f}, of {best}."
         why = f"the baseline {label} has no finished seed"
         return f"No comparison is possible: {why}. {highest or 'No system has a score.'}"
+    if not analysis.primary and analysis.copies:
+        return f"No comparison is possible: {copies_sentence(analysis)}"
     if not analysis.primary:
         return (
             f"No comparison is possible: only the baseline {label} has a finished seed "
@@ -176,10 +178,11 @@ def scope(analysis: Analysis) -> str:
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
+    paired = " Seeds are paired: differences are taken run by run." * analysis.paired
     return (
         "The test treats queries and seeds (training runs) as random effects: its conclusion is "
         f"about new queries of {'these collections' if sweep.means else 'this collection'} and "
-        "the same methods trained again."
+        f"the same methods trained again.{paired}"
     )
 
 

@@ -66,7 +66,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
             words = f"= {row.same_as}" if row.same_as else _untested(sweep, row)
             axes.text(0, place, f" {words}", fontsize=9, va="center", color=GREY)
     known = costs(analysis)
-    alike = analysis.best_set.members if analysis.best_set else ()
+    alike = analysis.best_set.judged if analysis.best_set else ()
     members = (said.system, *said.not_distinguishable) if said.system else alike
     _mark_rows(axes, rows, said.system, members, known)
     base, the = sweep.label(reference), "the baseline " * (reference == sweep.baseline)

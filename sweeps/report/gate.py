@@ -93,6 +93,10 @@ class Look:
 
 def look(analysis: Analysis, rule: Rule) -> Look:
     """The look at the only comparison of an analysis, which was made at the level of one look."""
+    if not analysis.primary and len(analysis.copies) == 1:
+        [(copy, of)] = analysis.copies.items()
+        needs = "it has the same values in every run, so only other queries could decide"
+        return Look(copy, of, 0.0, math.nan, math.nan, GateDecision.UNDECIDED.word, needs)
     if len(analysis.primary) != 1:
         raise BadInput(
             "a gate compares one proposal with one baseline, got "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.report import chunk_sizes
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import not_distinguishable, without_variance
+from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
 from sweeps.report.conclusions import (
     against_first_stage,
     answer,
@@ -30,6 +30,7 @@ from sweeps.report.recommendation import other_choice, recommendation
 from sweeps.report.reliability import (
     Reliability,
     best_gain,
+    pairing_sentence,
     power,
     reliability_results,
     reliability_sentences,
@@ -139,6 +140,7 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             *own, not_distinguishable(analysis), against_first_stage(analysis),
             "" if own else answer(analysis), below_first_stage(analysis),
             *interaction_sentences(analysis), scope(analysis), without_variance(analysis),
+            copies_sentence(analysis) * bool(analysis.primary),
         ],
         "Choice and correction": [
             of_search(analysis), other_choice(analysis, recommendation(analysis)), chosen,
@@ -147,7 +149,9 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
         ],
         "Seeds": [
-            *fates(analysis), variance, stability(analysis, judged),
+            *fates(analysis), variance,
+            pairing_sentence(sweep, judged.pairing, paired=analysis.paired),
+            stability(analysis, judged),
             shared_documents(findings.agreement),
         ],
         "Unjudged documents": unjudged_sentences(analysis),

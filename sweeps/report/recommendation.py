@@ -94,6 +94,8 @@ def recommendation(analysis: Analysis) -> Recommendation:
     compared = _compared(analysis)
     if not compared:
         label = analysis.baseline.label
+        if analysis.copies:
+            return _without("No recommendation: all systems have the same values.")
         why = (
             f"only {label} has a" if analysis.baseline.num_used else f"the baseline {label} has no"
         )
@@ -189,7 +191,7 @@ def _like_the_best(analysis: Analysis, decided: list[CellComparison]) -> tuple[s
         matrix = analysis.matrix(sweep.primary)
         fixed = [cell for cell in sweep.deterministic if cell in matrix.cells]
         found = best_set(matrix, alpha=sweep.about.alpha, deterministic=fixed)
-    return found.members if found else tuple(c.system for c in decided)
+    return found.judged if found else tuple(c.system for c in decided)
 
 
 def _without(headline: str, *more: str) -> Recommendation:

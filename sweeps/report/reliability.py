@@ -17,7 +17,14 @@ from rank_core.stats.bootstrap import (
     selected_gain,
 )
 from rank_core.stats.compare import CellComparison, scope_test_of
-from rank_core.stats.design import ASSURANCE, Goal, planned_detectable, planned_variances
+from rank_core.stats.design import (
+    ASSURANCE,
+    Goal,
+    Pairing,
+    pairing_gain,
+    planned_detectable,
+    planned_variances,
+)
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest, equivalence_p, variance_interval
@@ -28,6 +35,7 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis
+from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
 from sweeps.terminal.notation import level_text, percent, range_text, relation, signed
 
@@ -78,6 +86,7 @@ class Reliability:
     limits: list[Limits]
     between_best: BetweenBest | None
     corrected: SelectedGain | None
+    pairing: Pairing | None
     factors: list[GridFactors]
     ranking: RankStability | None
 
@@ -101,8 +110,50 @@ def assess(analysis: Analysis) -> Reliability:
         limits=comparison_limits(analysis),
         between_best=_between_best(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
+        pairing=pairing_of(analysis),
         factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
+    )
+
+
+def pairing_of(analysis: Analysis) -> Pairing | None:
+    """What paired seeds gain on the primary measure; None without a decision on it."""
+    sweep, decided = analysis.sweep, [c for c in analysis.primary if not math.isnan(c.p_both)]
+    if not decided:
+        return None
+    matrix = analysis.matrix(sweep.primary)
+    return pairing_gain(
+        matrix,
+        goal_of(decided[0], 1.0, sweep.about.alpha),
+        baseline=sweep.baseline,
+        num_queries=len(matrix.query_ids),
+    )
+
+
+def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> str:
+    """The correlation of runs that share a seed, and what pairing gains where that is no accident;
+    "" where it is not known. `paired` tells whether the tests use the pairing."""
+    if found is None:
+        return ""
+    own = found.correlation
+    text = (
+        f"Means of runs with the same seed correlate by {signed(own.r, 2)} between systems (95% "
+        f"interval {signed(own.low, 2)} to {signed(own.high, 2)}, {own.num_cells} systems, "
+        f"{own.num_seeds} seeds)"
+    )
+    if own.low > 0:
+        return (
+            f"{text}: a difference found with {100 * POWER:.0f}% power is "
+            f"{_detectable(found.paired)} with paired seeds and {_detectable(found.independent)} "
+            "with independent ones, at the deviations as measured."
+        )
+    if paired:
+        return f"{text}, which does not show that pairing gains anything."
+    if sweep.third_party or sweep.about.paired_seeds:
+        return ""
+    return (
+        f"{text}: they share no randomness. With training.paired_seeds=true they share the order "
+        "of the data and the negatives, and a report says what that gains."
     )
 
 
@@ -116,8 +167,8 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     """The cells with two seeds or more."""
-    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
-    return _only(matrix, cells) if cells else None
+    cells = [cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1]
+    return matrix.only(cells) if cells else None
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
@@ -156,7 +207,7 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
     if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
     matrix = analysis.matrix(pair.measure)
-    own = _only(matrix, (pair.baseline, pair.system))
+    own = matrix.only((pair.baseline, pair.system))
     with suppress(BadInput):
         variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
         S, Q = int(pair.fewest_seeds), len(own.query_ids)
@@ -167,12 +218,6 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
     )
     per_error = found / test.se_both
     return float(per_error * math.sqrt(variance_interval(test, level)[1]))
-
-
-def _only(matrix: ScoreMatrix, cells: tuple[str, ...]) -> ScoreMatrix:
-    seeds = {cell: matrix.seeds[cell] for cell in cells}
-    scores = {cell: matrix.scores[cell] for cell in cells}
-    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
 
 
 def _between_best(analysis: Analysis) -> BetweenBest | None:

@@ -284,6 +284,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             if c.test
         ],
         "families": _families(analysis),
+        "copies": analysis.copies,
         "interpolated": [
             _cell(row)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}

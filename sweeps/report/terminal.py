@@ -8,11 +8,11 @@ from string import ascii_lowercase
 
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import OWN_MODEL, Analysis
-from sweeps.report.caption import interpolated_sentence, near_best_sentence
-from sweeps.report.clusters import sentences_on_clusters
+from sweeps.report.caption import interpolated_sentence, near_best_sentence, remarks_on_values
 from sweeps.report.conclusions import conclusions, fates_in_brief
 from sweeps.report.next_step import next_step
 from sweeps.report.recommendation import cost_text, other_choice, recommendation
+from sweeps.report.reliability import pairing_of, pairing_sentence
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
 from sweeps.systems.best import left_after
@@ -66,8 +66,9 @@ def answer_lines(
     after = [*(step.lines[1:] if step else []), *ending]
     if verbose:
         said = [found.sentence, cost_text(found), other_choice(analysis, found)]
-        said += [*conclusions(analysis), *more, *([step.why] if step else [])]
-        return [*(line for text in said for line in wrapped(text)), *after]
+        gain = pairing_sentence(analysis.sweep, pairing_of(analysis), paired=analysis.paired)
+        said += [*conclusions(analysis), gain, *more, *([step.why] if step else [])]
+        return [*(line for text in filter(None, said) for line in wrapped(text)), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
     states_a_file = analysis.sweep.indexes or analysis.sweep.serving
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
@@ -94,7 +95,7 @@ def answer_lines(
 def _warnings(analysis: Analysis) -> list[str]:
     """What a reader must know before the numbers: rows that are missing, queries that are alike."""
     missing = "" if analysis.sweep.interpolated else interpolated_sentence(analysis)
-    return [text for text in (missing, *sentences_on_clusters(analysis)) if text]
+    return [text for text in (missing, *remarks_on_values(analysis)) if text]
 
 
 def table_text(analysis: Analysis, *, verbose: bool = False) -> str:
@@ -112,7 +113,7 @@ def _meanings(analysis: Analysis) -> list[str]:
     both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
     notes = [legend(analysis), both, two, interpolated_sentence(analysis)]
-    notes += [near_best_sentence(analysis), *sentences_on_clusters(analysis)]
+    notes += [near_best_sentence(analysis), *remarks_on_values(analysis)]
     return [*filter(None, notes)]
 
 

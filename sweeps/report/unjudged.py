@@ -19,8 +19,9 @@ from rank_core.stats.compare import CellComparison, compare_pairs, letter
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import Floats
 from sweeps.report.agreement import TOP, judged_share, judgments, list_readers
-from sweeps.report.analysis import Analysis, Robustness, Unjudged, in_clusters, one_p
+from sweeps.report.analysis import Analysis, Robustness, Unjudged, one_p
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.load import in_clusters
 from sweeps.systems.system import ListReader
 from sweeps.terminal.notation import names_text, percent
 
@@ -44,7 +45,7 @@ def with_unjudged(analysis: Analysis) -> Analysis:
     if min(shares) == 1:
         return analysis
     counts = [len(own) for own in qrels.values()]
-    variants = in_clusters(sweep, next(iter(sweep.collections)), variants)
+    variants = in_clusters(sweep, variants)
     found = Unjudged(
         depth=cutoff_of(matrix.measure) or TOP,
         judged=float(np.mean(shares)),

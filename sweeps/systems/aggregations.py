@@ -34,7 +34,14 @@ from sweeps.store.records import Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.systems.interpolation import MixtureInputs
-from sweeps.systems.load import Serving, Sweep, correction_of, of_split, trial_config
+from sweeps.systems.load import (
+    Serving,
+    Sweep,
+    correction_of,
+    in_clusters,
+    of_split,
+    trial_config,
+)
 from sweeps.systems.system import Kind, System, seed_means
 from sweeps.terminal.notation import relation, short_signed
 
@@ -284,6 +291,7 @@ def _measured(
     matrix = score_matrix(
         table[table["split"] == sweep.split], measure=sweep.primary, cells=[*tables]
     )
+    matrix = in_clusters(sweep, matrix)
     same = [name for name, system in baselines.items() if system is best]
     tests = compare_pairs(
         matrix,
@@ -298,7 +306,7 @@ def _measured(
         "collection": {name: sweep.about.collection[name] for name in ("name", "content_hash")},
         "measure": sweep.primary,
         "split": sweep.split,
-        "queries": len(matrix.query_ids),
+        "queries": matrix.num_queries,
         "mean": float(matrix.scores["best"].mean()),
         "level": 1 - sweep.about.alpha,
         "over": {t.baseline: {k: getattr(t, name) for k, name in names.items()} for t in tests},

@@ -16,7 +16,9 @@ from rank_core.files import read_file
 from rank_core.models import MODELS, model_class
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
+from rank_core.stats.clusters import clustered
 from rank_core.stats.compare import Slot
+from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.lock import living_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State, trial_name
@@ -249,6 +251,15 @@ def with_clusters(sweep: Sweep, given: str | ClusterOf = "") -> Sweep:
     found = clusters_from(given, {name: own})
     check_clusters(found, {name: sorted(map(str, sweep.scores["query_id"].unique()))})
     return replace(sweep, clusters=found)
+
+
+def in_clusters(sweep: Sweep, matrix: ScoreMatrix, collection: str | None = None) -> ScoreMatrix:
+    """The matrix in the clusters of the queries of a collection, by default of the first; without
+    clusters itself."""
+    if sweep.clusters is None:
+        return matrix
+    name = next(iter(sweep.collections)) if collection is None else collection
+    return clustered(matrix, sweep.clusters.of[name])
 
 
 def keeps_chunk_scores(about: SweepFile) -> bool:

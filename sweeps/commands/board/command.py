@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from rank_core.data.groups import read_clusters
 from rank_core.errors import BadInput
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
@@ -18,7 +19,15 @@ from sweeps.commands.bundle import (
     own_measures,
 )
 from sweeps.report.build import write_files
-from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.systems.clusters import NONE, SOURCES
+from sweeps.terminal.command_line import (
+    CLUSTERS_HELP,
+    CLUSTERS_OF,
+    Need,
+    Parser,
+    check_writable,
+    needing,
+)
 from sweeps.terminal.escape import is_web_link
 from sweeps.terminal.text import say
 
@@ -33,22 +42,7 @@ def main(argv: Sequence[str]) -> int:
     intervals of their ranks, and a page for every system. Bundles with the same judgments share a
     table. Exit code 0: all pages are written; 3: they are, but some bundles are not as `bundle`
     wrote them; the pages name these bundles, and no table has their values."""
-    parser = Parser("ranksweep board", main.__doc__)
-    add = parser.add_argument
-    add("folder", nargs="?", type=Path, metavar="FOLDER", help="a folder of bundles")
-    add("--out", type=Path, metavar="DIR", help="the folder of the pages")
-    qrels = "judgments of a collection whose bundles have only their hash; may be repeated"
-    add("--qrels", action="append", default=[], metavar="COLLECTION=FILE,...", help=qrels)
-    address = "address of the bundles for links (default: FOLDER, relative to the pages)"
-    add("--link", default="", metavar="URL", help=address)
-    add_measure(parser)
-    add_limit(parser)
-    workflow = "print a GitHub workflow that verifies the bundles of a pull request, then exit"
-    needing(
-        add("--workflow", action="store_true", help=workflow),
-        *(Need(name, without=True) for name in ("folder", "out", "qrels", "link", "measure")),
-    )
-    given = parser.parse_args(argv)
+    given = _parser().parse_args(argv)
     check_limit(given.max_mib)
     if given.workflow:
         address = installed_from() or EDIT
@@ -61,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
     if not is_web_link(given.link):
         raise BadInput(f"--link must be an address (http, https) or a path, got {given.link}")
     check_writable("--out", given.out)
+    if given.clusters not in ("", NONE, *SOURCES):
+        read_clusters(Path(given.clusters))  # refused before minutes of verification
     judgments = {}
     for text in given.qrels:
         name, _, files = text.partition("=")
@@ -76,13 +72,37 @@ def main(argv: Sequence[str]) -> int:
     if not found:
         raise BadInput(f"{given.folder} holds no bundle; `ranksweep bundle DIR --to FILE.zip`")
     link = given.link.rstrip("/") or Path(os.path.relpath(given.folder, given.out)).as_posix()
-    files = site(found, link)
+    files = site(found, link, given.clusters)
     write_files(given.out, files)
     for path in (given.out / SYSTEMS).glob("*.html"):  # of an earlier board
         if f"{SYSTEMS}/{path.name}" not in files:
             path.unlink()
     say(f"Page: {given.out / 'index.html'}")
     return MISMATCH if any(bundle.state == FAILED for bundle in found) else 0
+
+
+def _parser() -> Parser:
+    parser = Parser("ranksweep board", main.__doc__)
+    add = parser.add_argument
+    add("folder", nargs="?", type=Path, metavar="FOLDER", help="a folder of bundles")
+    add("--out", type=Path, metavar="DIR", help="the folder of the pages")
+    qrels = "judgments of a collection whose bundles have only their hash; may be repeated"
+    add("--qrels", action="append", default=[], metavar="COLLECTION=FILE,...", help=qrels)
+    address = "address of the bundles for links (default: FOLDER, relative to the pages)"
+    add("--link", default="", metavar="URL", help=address)
+    clusters = f"{CLUSTERS_HELP}, or none (default: those of the sweeps' commands)"
+    add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
+    add_measure(parser)
+    add_limit(parser)
+    workflow = "print a GitHub workflow that verifies the bundles of a pull request, then exit"
+    needing(
+        add("--workflow", action="store_true", help=workflow),
+        *(
+            Need(name, without=True)
+            for name in ("folder", "out", "qrels", "link", "measure", "clusters")
+        ),
+    )
+    return parser
 
 
 def installed_from() -> str:

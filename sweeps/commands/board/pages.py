@@ -8,17 +8,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from urllib.parse import quote
 
 import numpy as np
 
-from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.clusters import clustered
+from rank_core.stats.matrix import ScoreMatrix, proven_copies
 from rank_core.stats.ranks import Ranks, rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.commands.board.submissions import FAILED, BoardSystem, Submission
+from sweeps.report.clusters import sharing_found
 from sweeps.report.html import Section, render
 from sweeps.report.table import Table, TableCell, TableRow, table, table_row
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.clusters import NONE, Clusters, check_clusters, clusters_from
 from sweeps.terminal.notation import MISSING, level_text, names_text, number
 from sweeps.terminal.text import duration, numbered
 
@@ -59,6 +63,7 @@ class JointTable:
 
     title: str
     bundles: Sequence[Submission]
+    clusters: Clusters | None = None  # of the queries
 
     @property
     def entries(self) -> list[BoardEntry]:
@@ -72,19 +77,32 @@ class JointTable:
         return list(dict.fromkeys([self.bundles[0].primary, *names]))
 
     @cached_property
+    def copies(self) -> Mapping[str, str]:
+        """{a system: one that it equals in every run and value}, which stands for both."""
+        every = self.entries
+        shared = [m for m in self.measures if all(m in entry.system.scores for entry in every)]
+        return proven_copies([self._matrix(m, every) for m in shared], [own.key for own in every])
+
+    def _matrix(self, measure: str, entries: Sequence[BoardEntry]) -> ScoreMatrix:
+        return ScoreMatrix(
+            measure,
+            tuple(entry.key for entry in entries),
+            self.bundles[0].queries,
+            {entry.key: entry.system.seeds for entry in entries},
+            {entry.key: entry.system.scores[measure] for entry in entries},
+        )
+
+    @cached_property
     def by_measure(self) -> Mapping[str, tuple[ScoreMatrix, Ranks]]:
         """{measure: all systems in one matrix, and their ranks}."""
         joined = {}
         for measure in self.measures:
-            having = [entry for entry in self.entries if measure in entry.system.scores]
+            own = (entry for entry in self.entries if entry.key not in self.copies)
+            having = [entry for entry in own if measure in entry.system.scores]
             entries = without_copies(having, measure)
-            matrix = ScoreMatrix(
-                measure,
-                tuple(entry.key for entry in entries),
-                self.bundles[0].queries,
-                {entry.key: entry.system.seeds for entry in entries},
-                {entry.key: entry.system.scores[measure] for entry in entries},
-            )
+            matrix = self._matrix(measure, entries)
+            if self.clusters:
+                matrix = clustered(matrix, self.clusters.of[self.title])
             fixed = [entry.key for entry in entries if entry.system.deterministic]
             joined[measure] = matrix, rank_intervals(matrix, alpha=ALPHA, deterministic=fixed)
         return joined
@@ -108,8 +126,9 @@ def without_copies(entries: Iterable[BoardEntry], measure: str) -> list[BoardEnt
     return list(kept.values())
 
 
-def joint_tables(bundles: Iterable[Submission]) -> list[JointTable]:
-    """The verified submissions by their judgments; a title that occurs twice has their hash."""
+def joint_tables(bundles: Iterable[Submission], clusters: str = "") -> list[JointTable]:
+    """The verified submissions by their judgments; a title that occurs twice has their hash.
+    `clusters` of their queries are as in a report: with "" those of the sweeps' commands."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[Submission]] = {}
     for bundle in bundles:
         if bundle.systems:
@@ -117,18 +136,30 @@ def joint_tables(bundles: Iterable[Submission]) -> list[JointTable]:
             groups.setdefault(key, []).append(bundle)
     titles = [f"{own[0].collection}, {own[0].split}" for own in groups.values()]
     twice = Counter(titles)
-    return sorted(
-        (
-            JointTable(f"{title}, judgments {key[0][:8]}" if twice[title] > 1 else title, own)
-            for title, (key, own) in zip(titles, groups.items(), strict=True)
-        ),
-        key=lambda joint: joint.title,
-    )
+    named = {
+        f"{title}, judgments {key[0][:8]}" if twice[title] > 1 else title: own
+        for title, (key, own) in zip(titles, groups.items(), strict=True)
+    }
+    return [
+        JointTable(title, own, _clusters(title, own, clusters))
+        for title, own in sorted(named.items())
+    ]
 
 
-def site(bundles: Sequence[Submission], link: str) -> dict[str, bytes]:
+def _clusters(title: str, bundles: Sequence[Submission], given: str) -> Clusters | None:
+    """The clusters of a table's queries; without `given` those that all of its sweeps have."""
+    if given not in ("", NONE):
+        found = clusters_from(given, {title: bundles[0].known})
+        check_clusters(found, {title: bundles[0].queries})
+        return found
+    own = bundles[0].known.facts.cluster
+    alike = own and all(bundle.known.facts.cluster == own for bundle in bundles)
+    return Clusters("those of the sweeps", {title: own}) if alike and not given else None
+
+
+def site(bundles: Sequence[Submission], link: str, clusters: str = "") -> dict[str, bytes]:
     """{file: content} of a board. `link` leads to the folder of the bundles, from the pages'."""
-    board = joint_tables(bundles)
+    board = joint_tables(bundles, clusters)
     pages = {"index.html": _index(bundles, board, link)}
     for joint in board:
         for entry in joint.entries:
@@ -183,8 +214,11 @@ def _leaders(joint: JointTable) -> str:
 def _sections(joint: JointTable, board: Sequence[JointTable], link: str) -> list[Section]:
     """A table for every measure; those behind the first are folded."""
     bundle = joint.bundles[0]
+    matrix, _ = joint.by_measure[joint.measures[0]]
+    own = joint.clusters
+    size = f"{len(matrix.query_ids)} clusters ({own.source}) of " if own else ""
     note = (
-        f"{len(bundle.queries)} queries, {numbered(len(joint.bundles), 'bundle')}; "
+        f"{size}{len(bundle.queries)} queries, {numbered(len(joint.bundles), 'bundle')}; "
         f"judgments {bundle.judgments[:12]} (SHA-256)."
     )
     if any(own.bundles[0].collection == bundle.collection for own in board if own is not joint):
@@ -192,6 +226,14 @@ def _sections(joint: JointTable, board: Sequence[JointTable], link: str) -> list
             " Another table has a collection of this name and other judgments or queries: values "
             "of the two cannot be compared."
         )
+    for copy, first in zip(*map(joint.named, (joint.copies, joint.copies.values())), strict=True):
+        if copy.system.row != FIRST_STAGE:
+            note += (
+                f" {copy.system.label} of {copy.bundle.name} equals {first.system.label} of "
+                f"{first.bundle.name} in every run and query and stands there once."
+            )
+    if own is None and (sharing := bundle.known.sharing):
+        note += f" {sharing_found(matrix, sharing, combinations(matrix.cells, 2))[1]}"
     parts = []
     for at, measure in enumerate(joint.measures):
         shown = replace(_ranking(joint, measure, link), caption="" if at else note)

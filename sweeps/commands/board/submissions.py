@@ -30,6 +30,7 @@ from sweeps.report.analysis import all_rows, analyse
 from sweeps.report.recommendation import recommendation
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import SweepFile, find_sweep, read_sweep_file
+from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import Sweep, load_sweep
 
@@ -68,6 +69,7 @@ class Submission:
     split: str = ""
     judgments: str = ""  # SHA-256 of those of the split
     queries: tuple[str, ...] = ()
+    known: Queries = field(default_factory=Queries, repr=False)  # of these
     primary: str = ""
     recommendation: str = ""  # of its own report, from the recomputed values
     command: str = ""
@@ -136,6 +138,7 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
         split=sweep.split,
         judgments=note.partition(" ")[0],
         queries=first.query_ids,
+        known=queries_of_sweep(folder, sweep.split),
         primary=sweep.primary,
         recommendation=recommendation(analyse(loaded)).sentence,
         command=str(sweep.about.command),

@@ -15,8 +15,8 @@ from rank_core.seeding import generator
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import PAIRED, mean_sentence, notes
-from sweeps.report.clusters import num_clusters, sentences_on_clusters
+from sweeps.report.caption import PAIRED, mean_sentence, notes, remarks_on_values
+from sweeps.report.clusters import num_clusters
 from sweeps.report.comparison import RunComparison
 from sweeps.report.conclusions import paired_t_test
 from sweeps.report.interactions import interaction_sentences
@@ -101,7 +101,7 @@ def _meanings(comparison: RunComparison, compact: bool) -> list[str]:
         f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
-        *sentences_on_clusters(analysis),
+        *remarks_on_values(analysis),
         ties_note(comparison.tied, sweep.tie_policy) or "",
     )
     return [text for text in sentences if text]

@@ -12,6 +12,7 @@ from rank_core.stats.design import (
     Variances,
     best_design,
     floor,
+    pairing_gain,
     planned_detectable,
     planned_power,
     planned_variances,
@@ -20,7 +21,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.scopes import infer
 from rank_core.stats.variance import sweep_components
-from tests.rank_core.stats.matrices import drawn
+from tests.rank_core.stats.matrices import drawn, matrix_of
 
 ONE = Goal(1.0)
 """Of one comparison; the difference is to be found."""
@@ -172,3 +173,27 @@ def test_a_paired_pilot_sees_the_scatter_of_differences():
     assert paired.residual.sd == pytest.approx(0.05, rel=0.02)
     assert paired.difference.sd == pytest.approx(alone.difference.sd, rel=1e-3)
     assert planned_variances(matrix, baseline="base", paired_seeds=True).paired
+
+
+def test_pairing_gains_what_the_correlation_of_the_runs_takes_from_their_variance() -> None:
+    """Runs that agree up to a constant per system leave the queries alone; independent ones lose,
+    for their fewer degrees of freedom."""
+    rng = np.random.default_rng(1)
+    base_Q, taste_Q, luck_S1 = rng.uniform(0.2, 0.6, 60), rng.normal(0, 0.05, 60), 0.02
+    luck_S1 = luck_S1 * rng.normal(0, 1, (6, 1))
+    shared = matrix_of({"a": base_Q + luck_S1, "b": base_Q + taste_Q + luck_S1})
+    found = pairing_gain(shared, ONE, baseline="a", num_queries=60)
+    assert found and found.correlation.r == pytest.approx(1)
+    queries = Variances(float(np.std(taste_Q, ddof=1)), 0, 0, paired=True)
+    assert found.paired == pytest.approx(
+        planned_detectable(queries, ONE, num_seeds=6, num_queries=60)
+    )
+    assert found.independent > 1.2 * found.paired
+    mixed = luck_S1 - luck_S1.mean()
+    other = np.vstack([mixed[3:], mixed[:3]])
+    other -= mixed * float((other * mixed).sum() / (mixed**2).sum())  # of correlation 0
+    apart = matrix_of({"a": base_Q + mixed, "b": base_Q + taste_Q + other})
+    none = pairing_gain(apart, ONE, baseline="a", num_queries=60)
+    assert none and abs(none.correlation.r) < 1e-9 and none.correlation.low < 0
+    assert none.paired > none.independent
+    assert pairing_gain(shared.only(["a"]), ONE, baseline="a", num_queries=60) is None

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from scipy import integrate, stats
 
@@ -12,6 +13,7 @@ from rank_core.stats.variance import (
     detectable_difference,
     detectable_effect,
     homogeneity,
+    seed_correlation,
     sweep_components,
 )
 from tests.rank_core.stats.matrices import A, B, drawn, matrix_of
@@ -110,3 +112,26 @@ def test_one_degree_of_freedom_at_a_strict_level_needs_a_huge_effect_and_not_nan
     lower, effect = (detectable_effect(1.0, alpha=alpha) for alpha in (1e-5, 1e-6))
     assert math.isfinite(effect)
     assert effect == pytest.approx(10 * lower, rel=1e-2)  # the tails of t with 1 df fall as 1 / t
+
+
+def test_the_correlation_of_runs_that_share_a_seed_is_the_published_icc() -> None:
+    """ICC(3,1) of Shrout and Fleiss (1979), Table 2: six targets (here seeds) and four judges."""
+    columns = np.array(
+        [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
+    ).T
+    judges = {f"judge {n}": column[:, None] / 10 for n, column in enumerate(columns)}
+    found = seed_correlation(matrix_of(judges))
+    assert found and (found.num_cells, found.num_seeds) == (4, 6)
+    assert found.r == pytest.approx(0.7148, abs=5e-5)
+    assert (found.low, found.high) == pytest.approx((0.3425, 0.9459), abs=1e-4)
+    # A pair of equal variances: the plain correlation. Seeds that one cell lacks do not count.
+    pair = {"a": A, "b": A[[2, 0, 1]]}
+    plain = np.corrcoef(A.mean(axis=1), A[[2, 0, 1]].mean(axis=1))[0, 1]
+    for seeds in ({"a": (1, 2, 3), "b": (1, 2, 3)}, {"a": (3, 2, 1), "b": (3, 2, 1)}):
+        both = seed_correlation(matrix_of(pair, seeds=seeds))
+        assert both and both.r == pytest.approx(plain)
+    longer = {"a": np.vstack([A, 9 * A[:1]]), "b": A[[2, 0, 1]]}
+    more = seed_correlation(matrix_of(longer, seeds={"a": (1, 2, 3, 4), "b": (1, 2, 3)}))
+    assert more and more.r == pytest.approx(plain) and more.num_seeds == 3
+    assert seed_correlation(matrix_of({"a": A})) is None
+    assert seed_correlation(matrix_of({"a": 0 * A, "b": 0 * B})) is None

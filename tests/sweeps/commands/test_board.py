@@ -13,13 +13,17 @@ import pytest
 import yaml
 
 from rank_core.data.trec import read_qrels, write_qrels
+from rank_core.errors import BadInput
+from rank_core.stats.clusters import clustered
 from rank_core.stats.ranks import rank_intervals
 from sweeps.__main__ import main
 from sweeps.commands.board import command
 from sweeps.commands.board.command import EDIT
 from sweeps.commands.board.pages import joint_tables
+from sweeps.commands.board.pages import site as pages_of
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
+from sweeps.store.queries import QueryFacts
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 from tests.sweeps.systems.test_load import redescribe
 
@@ -135,6 +139,44 @@ def test_bundles_of_the_same_judgments_share_one_test(bundles):
     fewer = [replace(s, scores={"nDCG@10": s.scores["nDCG@10"]}) for s in second.systems]
     joint = replace(joined, bundles=(first, replace(second, systems=fewer)))
     assert len(joint.by_measure["nDCG@10"][0].cells) == 7
+
+
+def test_ranks_over_clusters_are_those_of_the_clustered_matrix(bundles, tmp_path):
+    """Of a file, of shared documents, or of the commands of all sweeps; a warning without them."""
+    _, joined = sorted(joint_tables(bundles), key=lambda own: len(own.bundles))
+    of = {query_id: f"c{number // 10}" for number, query_id in enumerate(joined.bundles[0].queries)}
+    rows = [f"{query_id}\t{cluster}" for query_id, cluster in of.items()]
+    (tmp_path / "c.tsv").write_text("\n".join(rows))
+    alike = [bundle for bundle in bundles if bundle in joined.bundles]
+    [found] = joint_tables(alike, f"{tmp_path}/c.tsv")
+    matrix, ranks = found.by_measure["nDCG@10"]
+    plain, _ = joined.by_measure["nDCG@10"]
+    assert len(matrix.query_ids) == 3 and matrix.num_queries == 30
+    fixed = [entry.key for entry in joined.entries if entry.system.deterministic]
+    fixed = [cell for cell in fixed if cell in plain.cells]
+    assert ranks == rank_intervals(clustered(plain, of), deterministic=fixed)
+    assert ranks != rank_intervals(plain, deterministic=fixed)
+    page = pages_of(alike, "..", f"{tmp_path}/c.tsv")["index.html"].decode()
+    assert "3 clusters (" in page and "share a relevant document" not in page
+    said = replace(alike[0].known, facts=QueryFacts(cluster=of))
+    [own] = joint_tables([replace(bundle, known=said) for bundle in alike])
+    assert own.by_measure["nDCG@10"][1] == ranks
+    [mixed] = joint_tables([alike[0], replace(alike[1], known=said)])
+    assert mixed.clusters is None
+    with pytest.raises(BadInput, match="has none of 1 of 31 queries"):
+        joint_tables(bundles, f"{tmp_path}/c.tsv")
+    assert main(["board", str(tmp_path), "--out", f"{tmp_path}/out", "--clusters", "no.tsv"]) == 2
+
+
+def test_a_system_of_two_bundles_enters_a_table_once(bundles):
+    first, other = (bundle for bundle in bundles if bundle.judgments and len(bundle.queries) == 30)
+    [alone] = joint_tables([first])
+    again = replace(other, systems=[replace(own, label="again") for own in first.systems])
+    [twice] = joint_tables([first, again])
+    assert [*twice.copies.values()] == [entry.key for entry in alone.entries]
+    assert twice.by_measure["nDCG@10"][1] == alone.by_measure["nDCG@10"][1]
+    page = pages_of([first, again], "..")["index.html"].decode()
+    assert f"again of {other.name} equals " in page and "stands there once" in page
 
 
 def test_pages_show_groups_costs_and_what_failed_and_no_text_of_a_bundle_is_a_tag(site):

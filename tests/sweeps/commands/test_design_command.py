@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -25,7 +27,8 @@ from sweeps.commands.design import (
 )
 from sweeps.plan.options import parse
 from sweeps.report.analysis import analyse
-from sweeps.systems.load import load_sweep
+from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.runs import run_systems
 from tests.sweeps.systems.test_load import EIGHTEEN, write_sweep
 
 
@@ -221,3 +224,55 @@ def test_the_power_is_drawn_and_the_same_again(pilot, tmp_path):
 def test_what_cannot_be_planned_is_refused(pilot: Path, arguments: list[str], law: str) -> None:
     with pytest.raises(BadInput, match=law):
         main([str(pilot), *arguments])
+
+
+def _pilot_of_values(clusters: Any) -> Sweep:
+    """Two systems of two runs that differ from run to run by a constant: there is no residual."""
+    rng = np.random.default_rng(4)
+    base, taste = rng.uniform(0.2, 0.6, 30), rng.normal(0.01, 0.05, 30)
+    tables = {
+        system: pd.DataFrame(
+            [(f"q{q}", "RR", seed, base[q] + more[q] + lift)
+             for seed, lift in ((1, 0.0), (2, 0.01)) for q in range(30)],
+            columns=["query_id", "measure", "seed", "value"],
+        )
+        for system, more in (("a", 0 * taste), ("b", taste))
+    }  # fmt: skip
+    return run_systems({name: [one] for name, one in tables.items()}, clusters=clusters).sweep
+
+
+def test_a_plan_in_clusters_is_that_of_the_jackknife_and_says_clusters_and_queries() -> None:
+    """The deviation of the differences is that of leaving out a cluster, by hand; clusters of a
+    single query change nothing."""
+    of = {f"q{q}": f"c{q % 9 if q < 20 else q % 4}" for q in range(30)}
+    pilots = {name: _pilot_of_values(own) for name, own in
+              {"": "", "alone": {q: q for q in of}, "nine": of}.items()}  # fmt: skip
+    plans = {name: plan(own, Goal(0.03), baseline="a") for name, own in pilots.items()}
+    assert design_text(plans["alone"]) == design_text(plans[""])
+    mean = pilots[""].scores.groupby(["cell", "query_id"])["value"].mean().unstack("cell")
+    delta = mean["b"] - mean["a"]
+    without = [delta[[of[q] != c for q in delta.index]].mean() for c in sorted({*of.values()})]
+    V = (9 - 1) / 9 * sum((one - np.mean(without)) ** 2 for one in without)
+    assert plans["nine"].components.difference.sd ** 2 / 9 == pytest.approx(V)
+    assert plans["nine"].floor > plans[""].floor / 2
+    text = " ".join(design_text(plans["nine"]).split())
+    assert "RR on the given values, 9 clusters of 30 queries, 2 systems" in text
+    assert "seeds per system on 9 clusters of 30 queries: " in text
+    number = int(plans["nine"].queries_by_own[3])
+    assert f"({number} clusters of {round(number * 30 / 9)} queries at the pilot's own" in text
+    asked = plan(pilots["nine"], Goal(0.03), baseline="a", num_queries=300)
+    assert asked.num_queries == 90 and "on 90 clusters of 300 queries" in design_text(asked)
+
+
+def test_clusters_of_a_plan_are_those_of_its_flag_else_of_the_pilot_s_command(
+    tmp_path: Path, capsys: Any
+) -> None:
+    folder = write_sweep(tmp_path / "sweep", num_queries=40)
+    ids = sorted(load_sweep(folder).scores["query_id"].unique())
+    rows = [f"{query_id}\tc{number // 4}" for number, query_id in enumerate(ids)]
+    (tmp_path / "c.tsv").write_text("\n".join(rows))
+    assert main([str(folder), "--delta", ".1", "--clusters", f"{tmp_path}/c.tsv"]) == 0
+    shown = capsys.readouterr().out
+    assert "10 clusters of 40 queries" in shown and "A cluster has 4.0 queries" in shown
+    with pytest.raises(BadInput, match="--clusters auto needs judgments"):
+        main([str(folder), "--delta", ".1", "--clusters", "auto"])
