@@ -109,7 +109,7 @@ def test_a_model_or_loss_that_cannot_be_imported_is_refused_and_not_left_out(
         'model.name = ["maxp", "broken_code:Mine"]',
         'training.loss = ["ranknet", "broken_code:mine"]',
     ):
-        with pytest.raises(BadInput, match="broken_code cannot be imported: .*NothingOfThisName"):
+        with pytest.raises(BadInput, match=r"broken_code cannot be imported: .*NothingOfThisName"):
             plan_file(grid)
         # Nor is the setting blamed that only the missing model reads.
         with pytest.raises(BadInput, match="broken_code cannot be imported"):
