@@ -45,7 +45,8 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     if not has_head or base.model.head == "new":
         raise BadInput(
             f"serving needs a trained reranker, and backbone {backbone.name} has no ranking head "
-            f"(model.head={base.model.head})"
+            f"(model.head={base.model.head}); `ranksweep run chunk_size` is for an embedding "
+            "model, `ranksweep run window_stride` trains a head"
         )
     chunking = base.chunking
     longest = min(backbone.max_window(chunking.max_query_tokens), chunking.max_document_tokens)

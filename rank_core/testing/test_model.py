@@ -241,5 +241,7 @@ def test_bf16_scores_stay_close_to_fp32(subject: Subject, known: KnownExceptions
         for autocast in (None, torch.bfloat16)
     )
     assert known.rounds is None or (exact == rounded) == (not known.rounds)
+    # bf16 has 8 bits: similarities that are scaled by 100 are rounded by more than small scores.
+    most = max(known.rounding, 2**-8 * max(map(abs, exact.values())))
     for doc_id, score in exact.items():
-        assert rounded[doc_id] == pytest.approx(score, abs=known.rounding)
+        assert rounded[doc_id] == pytest.approx(score, abs=most)

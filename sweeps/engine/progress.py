@@ -99,7 +99,9 @@ class Screen:
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
-        self.running[trial.name] = step_text(news.step, news.num_steps)
+        # The last validation is followed by test, which takes minutes and reports nothing.
+        ends = news.dev is not None and news.step == news.num_steps
+        self.running[trial.name] = step_text(news.step, news.num_steps) + ", ranks test" * ends
         self._share[trial.name] = news.step / max(1, news.num_steps)
         self._follow(trial, news)
         self.last_news = time.monotonic()
@@ -216,7 +218,7 @@ class Screen:
         steps of running ones: the start of a process predicts nothing."""
         trials = {trial.name: trial for trial in (*self.search.ahead, *self.trials.values())}
         to_do = sum(
-            _cost(trial) * (1 - self._share.get(name, 0.0))
+            _cost(trial) - self._share.get(name, 0.0) * _cost_of_steps(trial.cell)
             for name, trial in trials.items()
             if name not in self.statuses
         )

@@ -4,6 +4,7 @@ name a best. What the settings decide alone is refused; what the data decide is 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +12,12 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
-from rank_core.models import usual_settings
+from rank_core.models import model_class, usual_settings
 from rank_core.models.reading import effective_settings, ignored_settings
 from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
+from rank_core.settings.training import Training
 from rank_core.training.examples import training_queries
+from rank_core.training.losses import loss_of
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.trial import portable_config
@@ -40,6 +43,17 @@ def check_sweepable(swept: Iterable[str], points: Sequence[Settings]) -> None:
             raise BadInput(
                 f"{name} cannot be swept: {FOR_ALL_CELLS[name]}. Give it one value for the sweep"
             )
+
+
+def check_named(points: Sequence[Settings]) -> None:
+    """Raises `BadInput` for a model or a loss of a point that does not exist or cannot be imported.
+
+    Such a point is no combination that cannot run: without it the sweep would compare the others.
+    """
+    for name in dict.fromkeys(point["model.name"] for point in points if "model.name" in point):
+        model_class(name)
+    for name in dict.fromkeys(p["training.loss"] for p in points if "training.loss" in p):
+        loss_of(replace(Training(), loss=name))
 
 
 def check_read(

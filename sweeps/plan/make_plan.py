@@ -20,7 +20,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
 from rank_core.trial.fold_model import check_start
 from rank_core.trial.trial import own_paths, portable_config
-from sweeps.plan.effects import check_read, check_sweepable, meaning
+from sweeps.plan.effects import check_named, check_read, check_sweepable, meaning
 from sweeps.plan.experiment import Experiment, Grid, Settings, suited
 from sweeps.plan.flags import check_settings
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
@@ -171,6 +171,7 @@ def _check_effects(
     unless its points follow from it."""
     space = search_space(grid.points, experiment, options)
     check_sweepable(experiment.swept, [grid.baseline, *space.points])
+    check_named([grid.baseline, *space.points])
     typed = {name: base.settings()[name] for name in _typed(experiment, options)}
     check_read(base, grid.baseline, space, swept=experiment.swept, typed=typed)
     for flag, name in FLAG_SETTINGS.items():

@@ -98,8 +98,13 @@ def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[
     points: list[Settings] = [dict(zip(axes, values, strict=True)) for values in product]
     if "points" in table:
         points = [_settings("points", point, folder) for point in table["points"]]
-        if len({frozenset(point) for point in points}) > 1:
-            raise BadInput("all points must set the same settings")
+        names = list(dict.fromkeys(name for point in points for name in point))
+        for number, point in enumerate(points, 1):
+            if missing := [name for name in names if name not in point]:
+                raise BadInput(
+                    f"all points must set the same settings; point {number} does not set "
+                    f"{', '.join(missing)}"
+                )
     return tuple(point for point in points if point != baseline)
 
 

@@ -229,6 +229,7 @@ def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple
     """The training groups and the scored documents of a model, from the number of its training
     queries and of the candidates of dev and test."""
     steps = num_training_steps(config.training, num_train)
-    validations = -(-steps // validation_interval(config.training, num_train))
+    # A model that is not trained is validated once, too.
+    validations = max(1, -(-steps // validation_interval(config.training, num_train)))
     last = not model_class(config.model.name).by_score_alone  # dev is scored once more
     return steps * config.training.batch_size, (validations + last) * dev + test

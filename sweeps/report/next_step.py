@@ -123,7 +123,8 @@ def _raise_first(sweep: Sweep) -> str:
     limits = [limit for limit in limits if limit]
     raised = f"First raise the limits: {names_text(limits)}. " if limits else ""
     return (
-        "The best on dev is worse than the first stage: more seeds will not change that. "
+        "The best on dev has a lower mean than the first stage, which more seeds will hardly "
+        "change. "
         f"{raised}{BELOW_FIRST_STAGE} lists what to try, in order."
     )
 

@@ -26,7 +26,9 @@ class Neighbours(SmoothMaxP):
 @pytest.fixture
 def check(tmp_path):
     """Runs the command in a folder with the example, a bad model, and tests that would fail."""
-    shutil.copy(ROOT / "docs" / "examples" / "own_model.py", tmp_path / "docs_model.py")
+    for example in ("own_model", "soft_bi_encoder"):
+        source = ROOT / "docs" / "examples" / f"{example}.py"
+        shutil.copy(source, tmp_path / f"docs_{example.partition('_')[2]}.py")
     (tmp_path / "bad_model.py").write_text(NEIGHBOURS)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-flag\n")
     (tmp_path / "conftest.py").write_text("1 / 0\n")
@@ -45,6 +47,13 @@ def check(tmp_path):
 
     yield run
     assert not (tmp_path / ".pytest_cache").exists()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_example_on_an_embedding_model_passes_with_its_large_scores(check):
+    code, text, _ = check("docs_bi_encoder:SoftBiEncoder")
+    assert code == 0 and "none of" in text, text
 
 
 @pytest.mark.long

@@ -2,16 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from rank_core.data.trec import read_qrels, read_run
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
 from rank_core.export.reranker import Reranker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from sweeps.__main__ import main
-from sweeps.serving import EXPERIMENT
+from sweeps.serving import EXPERIMENT, FIXED, grid
 from sweeps.systems.aggregations import AGGREGATIONS
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
@@ -79,6 +82,13 @@ def test_the_answer_is_exported_and_ranks_as_measured(served, reranker_folder, t
     assert "model-index:" in card and "pipeline_tag: text-rank" in card
     assert re.search(r"over a bert encoder of [\d.]+ million parameters \(folder r\)", card)
     assert "base_model:" not in card, "a hub would take the folder for a model of its own"
+
+
+def test_an_embedding_model_is_sent_to_the_sweep_of_chunk_sizes(tmp_path):
+    base = TrialConfig()
+    backbone = replace(resolve_backbone(base.model.backbone), trained_head=None, folder=tmp_path)
+    with pytest.raises(BadInput, match="`ranksweep run chunk_size` is for an embedding model"):
+        grid(base.override(FIXED), backbone)
 
 
 @pytest.mark.parametrize(

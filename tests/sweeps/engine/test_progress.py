@@ -71,15 +71,29 @@ def test_a_trial_is_followed_from_start_to_end(records, trials, events, out, end
     assert ("COLLAPSED" in line) == loud
 
 
-def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(events, trials, ends, out):
+def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(
+    events, trials, ends, out, monkeypatch
+):
+    monkeypatch.setattr(sweeps.engine.progress, "_cost_of_steps", lambda cell: 0.5 * cell.cost)
     events.started(events.search.next())
     ends(0)  # 3 s for a cost of 100, and 200 are to come
     assert "(about 6 s left)" in out.getvalue()
     events.started(events.search.next())
-    events.reported(trials[1], running(5, num_steps=10))
+    events.reported(trials[1], running(10, num_steps=10))
+    # All steps are half of the trial; test is still to be ranked.
     assert "(about 3 s left)" in events.screen.lines(80, 24)[-1]
     ends(1)
     assert "[2/2]" in out.getvalue() and out.getvalue().count("left)") == 1
+
+
+def test_a_trial_says_that_it_ranks_test_after_its_last_step(events, trials):
+    events.started(events.search.next())
+    for news, doing in (
+        (running(9), "step 9/9"),
+        (running(9, dev={"nDCG@10": 0.5}), "step 9/9, ranks test"),
+    ):
+        events.reported(trials[0], news)
+        assert events.screen.running[trials[0].name] == doing
 
 
 @pytest.mark.parametrize(("at_once", "left"), [(1, "12 s"), (2, "6 s"), (3, "4 s")])
@@ -114,8 +128,8 @@ def test_the_time_left_is_told_before_the_first_trial_ends(events, trials, monke
     events.started(events.search.next())
     assert "left)" not in report(-3, -9), "steps of another process tell nothing"
     assert "left)" not in report(10, 20), "a tenth of a mean trial, of 150, is 15"
-    # 20 steps take 200 s: a fifth of the steps, which are 80 of 100. 70 and 200 are to come.
-    assert "(about 56 min left)" in report(21, 30)
+    # 20 steps take 200 s: a fifth of the steps, which are 80 of 100. 76 and 200 are to come.
+    assert "(about 58 min left)" in report(21, 30)
     events.ended(trials[0], failure("node lost", "its node has died"), again=True)
     assert "left)" not in events.screen.lines(80, 24)[-1]
 

@@ -100,6 +100,24 @@ def test_what_all_cells_share_cannot_be_swept(grid, plan_file):
         plan_file(grid)
 
 
+def test_a_model_or_loss_that_cannot_be_imported_is_refused_and_not_left_out(
+    plan_file, tmp_path, monkeypatch
+):
+    (tmp_path / "broken_code.py").write_text("from ranksweep import NothingOfThisName\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for grid in (
+        'model.name = ["maxp", "broken_code:Mine"]',
+        'training.loss = ["ranknet", "broken_code:mine"]',
+    ):
+        with pytest.raises(BadInput, match=r"broken_code cannot be imported: .*NothingOfThisName"):
+            plan_file(grid)
+        # Nor is the setting blamed that only the missing model reads.
+        with pytest.raises(BadInput, match="broken_code cannot be imported"):
+            plan_file(grid, base="training.aggregator_learning_rate = 3e-3")
+    with pytest.raises(BadInput, match="mxap"):
+        plan_file('model.name = ["maxp", "mxap"]')
+
+
 def test_a_measure_in_two_lists_is_refused(plan_file):
     with pytest.raises(BadInput, match=r"evaluation\.measures must be a list of strings"):
         plan_file("model.dropout = [0.1, 0.2]", base='evaluation.measures = [["nDCG@10"]]')

@@ -122,7 +122,9 @@ WRONG = {
     f"{FEW}[grid]\nchunking.window = 40\n": "chunking.window",
     f'{FEW}[grid]\nchunking.window = [40, "x"]\n': "chunking.window",
     f"{FEW}points = [3]\n": "points",
-    f"{FEW}points = [{{ chunking.window = 3 }}, {{ chunking.stride = 3 }}]\n": "points",
+    f"{FEW}points = [{{ chunking.window = 3 }}, {{ chunking.stride = 3 }}]\n": (
+        "point 1 does not set chunking.stride"
+    ),
     f"{FEW}points = []\n{GRID}": "points",
     f"{FEW}{GRID}[base]\nchunking.max_chunks = 2\n": "chunking.max_chunks",
     f"{FEW}{GRID}[base]\nseed = 2\n": "seed",
