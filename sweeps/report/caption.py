@@ -185,7 +185,10 @@ def not_distinguishable(analysis: Analysis) -> str:
     else:
         names = names_text([sweep.label(system) for system in found.others])
         text += f"; not distinguishable from it: {names} (of {count} systems)"
-    for runs, systems in (("one training run", found.untested), ("two", found.two_runs)):
+    for runs, systems in (
+        ("one training run", found.untested),
+        ("two training runs", found.two_runs),
+    ):
         if systems:
             names = names_text([sweep.label(system) for system in systems])
             text += f". Not judged (only {runs}): {names}"

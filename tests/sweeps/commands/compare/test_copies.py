@@ -75,5 +75,5 @@ def test_a_system_of_two_runs_is_not_judged_beside_the_best(runs: Path) -> None:
     assert found.best_set.others == ("b", "a")[: len(found.best_set.others)]
     other = compared(runs, "a", "c", two="b")
     assert other.best_set and other.best_set.two_runs == ("two",) and not other.best_set.others
-    assert not_distinguishable(other).endswith("Not judged (only two): two.")
+    assert not_distinguishable(other).endswith("Not judged (only two training runs): two.")
     assert "has too few training runs to decide" in not_distinguishable(found)
