@@ -277,10 +277,7 @@ def plan(
     By default it has the pilot's number of configurations and the judged queries of its collection.
     Designs need costs.
     """
-    if goal.power <= goal.alpha:
-        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
-    if num_queries is not None and num_queries < 2:
-        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
+    _check_sizes(goal, num_queries)
     matrix = _scores(sweep, sweep.primary)
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
@@ -327,6 +324,13 @@ def plan(
         designs=tuple(designs),
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
+
+
+def _check_sizes(goal: Goal, num_queries: int | None) -> None:
+    if goal.power <= goal.alpha:
+        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
+    if num_queries is not None and num_queries < 2:
+        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
 
 
 def _scores(sweep: Sweep, measure: str) -> ScoreMatrix:
