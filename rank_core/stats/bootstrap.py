@@ -10,6 +10,7 @@ The gain of a winner is biased upwards, by its queries and by its seeds: fresh s
 queries remove the bias, the estimate here most of it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -178,7 +179,10 @@ def rank_stability(
     means = {cell: matrix.scores[cell].mean(axis=1) for cell in matrix.cells}
     order = sorted(matrix.cells, key=lambda cell: -means[cell].mean())
     places = -np.arange(len(order))
-    drawn_KD = np.stack([rng.choice(means[cell], draws) for cell in order])
+    if math.prod(len(own) for own in means.values()) <= draws:  # every choice of a run
+        drawn_KD = np.stack(np.meshgrid(*(means[cell] for cell in order))).reshape(len(order), -1)
+    else:
+        drawn_KD = np.stack([rng.choice(means[cell], draws) for cell in order])
     # Of few runs, most draws are alike.
     distinct_KU, draw_D = np.unique(drawn_KD, axis=1, return_inverse=True)
     tau_U = np.array([stats.kendalltau(places, drawn_K).statistic for drawn_K in distinct_KU.T])

@@ -276,7 +276,7 @@ def plan(
     By default it has the pilot's number of configurations and the judged queries of its collection.
     Designs need costs.
     """
-    _require_sensible(goal, num_queries)
+    _check_sizes(goal, num_queries)
     matrix = _scores(sweep, sweep.primary)
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
@@ -324,7 +324,7 @@ def plan(
     )
 
 
-def _require_sensible(goal: Goal, num_queries: int | None) -> None:
+def _check_sizes(goal: Goal, num_queries: int | None) -> None:
     if goal.power <= goal.alpha:
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries is not None and num_queries < 2:

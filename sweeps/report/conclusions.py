@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from rank_core.stats.compare import CellComparison, false_positive_interval
+from rank_core.stats.family import ENOUGH_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
 from sweeps.report.chunk_sizes import answer as chunk_size
@@ -176,7 +177,7 @@ def scope(analysis: Analysis) -> str:
         whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
         return (
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
-            "as random and holds for these training runs, not for the methods."
+            "as random; its conclusion is about these training runs, not the methods."
         )
     paired = " Seeds are paired: differences are taken run by run." * analysis.paired
     return (
@@ -268,10 +269,12 @@ def paired_t_test(analysis: Analysis) -> str:
         return ""
     test = analysis.tests[worst.measure, worst.system]
     low, high = map(percent, false_positive_interval(test, alpha=alpha))
+    # Over fewer seeds the interval says nothing.
+    ends = f" ({low} to {high})" * (worst.fewest_seeds >= ENOUGH_SEEDS)
     most = "up to " * (len(known) > 1)
     return (
         "The paired t-test over queries (seeds averaged) has an estimated false-positive rate of "
-        f"{most}{percent(worst.predicted_false_positive_rate)} ({low} to {high}), not "
+        f"{most}{percent(worst.predicted_false_positive_rate)}{ends}, not "
         f"{100 * alpha:g}%."
     )
 

@@ -182,6 +182,9 @@ def unjudged_sentences(analysis: Analysis) -> list[str]:
     said = [f"{text}."]
     single = all(math.isnan(pair.p_both) for pair in found.of)
     marked = {c: r for c, r in found.of.items() if r.letter and (single or r.letter[0].isupper())}
+    # That of first stage and baseline is under two letters.
+    once = {frozenset((c.system, c.baseline)): c for c in marked}
+    marked = {c: marked[c] for c in once.values()}
     if not marked:
         return said
     several = len({pair.baseline for pair in found.of}) > 1

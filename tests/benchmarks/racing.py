@@ -28,6 +28,8 @@ ALPHA, CONFIGURATIONS, SEEDS, SEED_SD = 0.05, 18, 10, 0.005
 SAME, COST, LOST = 0.95, 0.40, 0.05
 DELTA = 0.002
 """Less than the standard error of a difference of two configurations over 10 seeds."""
+_FALLS = "alike, .005; 1 in 20 runs of the best falls by .1"
+UNEQUAL_GRIDS = ((6, 5), (18, 10), (12, 20))
 TIED_GRIDS = ((2, 10), (18, 10), (48, 5))
 BEHIND = (0.5, 1, 2, 3, 5)
 Row = tuple[str | int | float, ...]
@@ -193,11 +195,39 @@ def ties(rng: np.random.Generator, num: int) -> Section:
     )
 
 
+def unequal(rng: np.random.Generator, num: int) -> Section:
+    """Runs whose deviations differ between configurations, or that collapse: what the rule does not
+    assume. The means of the configurations fall in steps of .01."""
+    rows: list[Row] = []
+    for K, S in UNEQUAL_GRIDS:
+        fall_K = -0.01 * np.arange(K)
+        first_K = np.arange(K) == 0
+        for name, sd_K in {
+            "alike, .005": np.full(K, 0.005),
+            ".003 and .02 in turn": np.where(np.arange(K) % 2, 0.02, 0.003),
+            ".02 (best) to .002 (worst)": np.linspace(0.02, 0.002, K),
+            "best .03, others .005": np.where(first_K, 0.03, 0.005),
+            _FALLS: np.full(K, 0.005),
+        }.items():
+            run_BKS = fall_K[:, None] + sd_K[:, None] * rng.normal(0, 1, (num, K, S))
+            if name == _FALLS:
+                run_BKS[:, 0] -= 0.1 * (rng.random((num, S)) < 0.05)
+            dev_BK = np.broadcast_to(fall_K, (num, K))
+            found = outcome(Grids(run_BKS, dev_BK, first_K))
+            mean_BK, live_BK = run_BKS.mean(axis=2), raced(run_BKS)[0]
+            chosen = np.where(live_BK, mean_BK, -np.inf).max(axis=1)
+            loss = float((mean_BK.max(axis=1) - chosen).mean())
+            rows.append((f"{K} x {S}", name, found.same, found.cost, loss))
+    title = "Runs that do not vary alike (no bar: the level is that of runs of equal variance)"
+    return Section(title, ("grid", "runs", "same winner", "cost", "mean loss on dev"), rows, [])
+
+
 SECTIONS: dict[str, Draw] = {
     "calibrated": calibrated,
     "indifference": indifference,
     "budgets": budgets,
     "ties": ties,
+    "unequal": unequal,
 }
 
 
