@@ -41,25 +41,24 @@ BASH_FUNCTION = """
   compgen -f -- "$1"
 }}"""
 BASH_END = """
-# A setting is followed by its value, without a space; other words may be files. bash begins a new
-# word at =, unless COMP_WORDBREAKS lacks it. Of several values the last one is completed.
+# A setting is followed by its value, without a space; other words may be files. Of several values
+# the last one is completed. bash replaces what stands behind the last of COMP_WORDBREAKS (=, @).
 _ranksweep_complete() {
-  local word=${COMP_WORDS[COMP_CWORD]} before= name=
-  if [[ $word == = ]]; then
-    name=${COMP_WORDS[COMP_CWORD-1]} word=
-  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == = ]]; then
-    name=${COMP_WORDS[COMP_CWORD-2]}
-  elif [[ $word == [a-z]*=* ]]; then
-    name=${word%%=*} before=${word%%=*}= word=${word#*=}
-  fi
-  if [[ -z $name ]]; then
+  local line=${COMP_LINE:0:COMP_POINT} word=${COMP_WORDS[COMP_CWORD]} value
+  line=${line##*[[:space:]]}
+  if [[ $line != [a-z]*=* ]]; then
     _shtab_ranksweep
     [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace +o filenames
     return 0
   fi
-  local last=${word##*,}
-  before+=${word%"$last"}
-  COMPREPLY=($(compgen -P "$before" -W "$(_ranksweep_values "$name")" -- "$last"))
+  [[ $word == [=@:] ]] && word=
+  local values=${line#*=} fixed=${line%"$word"}
+  local last=${values##*,}
+  COMPREPLY=()
+  for value in $(compgen -W "$(_ranksweep_values "${line%%=*}")" -- "$last"); do
+    value=${line%"$last"}$value
+    COMPREPLY+=("${value#"$fixed"}")
+  done
 }
 complete -o filenames -o default -F _ranksweep_complete ranksweep
 """

@@ -20,7 +20,7 @@ from sweeps.commands.known import COMMANDS, parser_of
 
 ASK = """
 source {script}
-COMP_WORDS=({words}) COMP_CWORD={last}
+COMP_WORDS=({words}) COMP_CWORD={last} COMP_LINE="{line}" COMP_POINT={point}
 compopt() {{ echo "compopt $*"; }}
 _ranksweep_complete
 printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -39,8 +39,10 @@ def scripts(tmp_path_factory) -> dict[str, Path]:
 
 
 def in_bash(script: Path, *words: str) -> list[str]:
-    """What bash offers for the last word."""
-    code = ASK.format(script=script, words=" ".join(words), last=len(words) - 1)
+    """What bash offers for the last word; it divides a line at = and @ too."""
+    line = re.sub(" ([=@]) ?", r"\1", " ".join(words))
+    values = {"last": len(words) - 1, "line": line, "point": len(line)}
+    code = ASK.format(script=script, words=" ".join(words), **values)
     done = subprocess.run(
         ["bash", "--norc", "-c", code], cwd=script.parent, capture_output=True, text=True
     )
@@ -98,7 +100,9 @@ def test_bash_offers_files_where_a_file_may_stand(scripts):
         ("training.loss = ranknet,teacher-r", ["ranknet,teacher-ranknet"]),
         ("training.loss=ranknet,teacher-r", ["training.loss=ranknet,teacher-ranknet"]),
         ("collection = robust04-t", ["robust04-title"]),
-        ("evaluation.measures = nDCG@10,RR", ["nDCG@10,RR@10"]),
+        ("evaluation.measures = nDCG @ 10,RR", ["10,RR@10"]),
+        ("evaluation.measures = nDCG @", ["10"]),
+        ("evaluation.measures=nDCG@10,RR", ["evaluation.measures=nDCG@10,RR@10"]),
         ("training.keep_run = t", ["true"]),
         ("model.backbone = tiny-docs-", ["tiny-docs-untrained"]),
         ("chunking.window = 7", [""]),
@@ -106,7 +110,7 @@ def test_bash_offers_files_where_a_file_may_stand(scripts):
     ],
 )
 def test_bash_offers_the_values_of_a_setting(scripts, words, offered):
-    """As bash divides a line: a word ends at =, unless COMP_WORDBREAKS lacks it."""
+    """COMP_WORDBREAKS may lack = and @."""
     assert in_bash(scripts["bash"], "ranksweep", "run", "seeds", *words.split()) == offered
 
 
