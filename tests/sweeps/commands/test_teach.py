@@ -14,6 +14,7 @@ from rank_core.retrieval.cuts import cut_documents
 from rank_core.settings.config import Chunking, TrialConfig
 from sweeps.__main__ import main
 from sweeps.commands.teach import candidates
+from sweeps.plan.options import absolute
 from tests.e2e.conftest import run_local
 from tests.rank_core.llm.server import Fault, chat_server
 
@@ -187,3 +188,8 @@ def test_a_teacher_that_cannot_be_read_so_is_refused(
     folder = {"BACKBONE": backbone_folder, "EXPORTED": exported}.get(teacher, teacher)
     assert teach(folder, collection_folder, tmp_path / "t.gz", *words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_file_of_settings_may_be_empty():
+    """Not the working directory."""
+    assert absolute("training.teacher", "", "/folder") == ""
