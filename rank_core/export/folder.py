@@ -60,7 +60,7 @@ from rank_core.export.serving import (
     write_cross_encoder,
 )
 from rank_core.files import file_sha256, new_folder, write_json
-from rank_core.models import MODELS, model_class, trains
+from rank_core.models import MODELS, check_model, model_class, trains
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
@@ -314,6 +314,16 @@ def require_new(folder: Path) -> None:
     """Raises `BadInput` for a folder that is not empty."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BadInput(f"--to must be a new or an empty folder; {folder} is not empty")
+
+
+def published_model(config: TrialConfig) -> ExportedModel:
+    """A published reranker as it is, read as the settings say. Raises `BadInput` for settings that
+    it cannot be read with, and for a checkpoint without a trained head, which would rank at
+    random."""
+    backbone = resolve_backbone(config.model.backbone)
+    check_model(config, backbone)
+    model = build_model(config, backbone, init_seed=0).eval()
+    return ExportedModel(model, config, backbone, frequencies=_frequencies(config, backbone))
 
 
 def trained_model(config: TrialConfig, backbone: Backbone, weights: Path) -> Ranker:

@@ -3,17 +3,17 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone, tokenizer_hash
 from rank_core.errors import BadInput, shown
-from rank_core.export.folder import ExportedModel, read_settings
+from rank_core.export.folder import ExportedModel, published_model, read_settings
 from rank_core.export.serving import FILE, FORMAT, serving_setting
 from rank_core.files import SCHEMA
-from rank_core.models import MODELS, check_model, model_class
-from rank_core.models.build import build_model
+from rank_core.models import MODELS, model_class
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
 from rank_core.settings.config import TrialConfig
 
@@ -56,13 +56,12 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
     if (given := setting["max_query_tokens"]) >= backbone.max_input_tokens:
         rule = f"below {backbone.max_input_tokens}, the positions of {model}"
         raise _refused(path, "max_query_tokens", rule, given)
-    check_model(config, backbone)
+    ranker = published_model(config)
     stated = serving_setting(config, setting["model"], mix)
     free = {name: setting[name] for name in OPTIONAL if name in setting}
     _require_equal(path, setting, stated | free)
     about = {name: setting[name] for name in ("model", MEASURED) if name in setting}
-    ranker = build_model(config, backbone, init_seed=0).eval()
-    return ExportedModel(ranker, config, backbone, first_stage=mix, about=about)
+    return replace(ranker, first_stage=mix, about=about)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -57,6 +57,28 @@ class Ledger:
         with self.path.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(labels | {"repaired": repaired} | numbers) + "\n")
 
+    def total(self) -> "LedgerTotal":
+        """The sums of its lines."""
+        with self.path.open(encoding="utf-8") as lines:
+            answers = [json.loads(line) for line in lines]
+        paid = [answer for answer in answers if not answer["cached"]]
+        return LedgerTotal(
+            len(answers),
+            len(paid),
+            sum(answer["input_tokens"] + answer["output_tokens"] for answer in paid),
+            sum(answer["cost"] for answer in paid),
+        )
+
+
+class LedgerTotal(NamedTuple):
+    """The answers of a ledger, and the tokens and the cost of those that were asked for, in the
+    currency of the prices."""
+
+    answers: int
+    asked: int
+    tokens: int
+    cost: float
+
 
 KEPT: dict[str, Callable[[Any], Any]]
 KEPT = {"text": str, "input_tokens": int, "output_tokens": int, "metered": bool}

@@ -1,6 +1,6 @@
 """Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -121,6 +121,18 @@ class DenseChunks(ListRanker):
             "ms_per_query_p95": 1000 * float(np.percentile(seconds, 95)),
         }
         yield from index.run(found.documents, [*queries]).items()
+
+    def scores_of(
+        self, queries: Mapping[str, str], named: Mapping[str, Sequence[str]]
+    ) -> Iterator[Ranking]:
+        """The scores of the documents that are named for each query, which the best may not have
+        among them."""
+        index, rows = self._index(), self.inputs.tokens.rows
+        vector_QD = index.model.encode_queries([*queries.values()])
+        for query_id, query_D in zip(queries, vector_QD, strict=True):
+            doc_ids = named.get(query_id, ())
+            scores = index.scores_of(query_D, rows(doc_ids).tolist())
+            yield query_id, dict(zip(doc_ids, scores, strict=True))
 
     def _index(self) -> DenseIndex:
         """The index of the collection, which all splits and folds share."""

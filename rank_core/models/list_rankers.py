@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rank_core.cache import cache_root
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
 from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
-from rank_core.llm.rankgpt import rerank_with_llm
+from rank_core.llm.rankgpt import rerank_with_llm, windows
 from rank_core.models.ranking_system import RankingSystem
 from rank_core.records import Run
 from rank_core.seeding import generator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the inputs bring transformers, which lists and help must no
     from rank_core.chunking.inputs import Inputs
     from rank_core.encoders.backbone_types import Backbone
 
+LEDGER = "llm-ledger.jsonl"
 Ranking = tuple[str, dict[str, float]]
 """(query_id, {doc_id: score})."""
 
@@ -130,6 +131,13 @@ class RankGPT(ListRanker):
         super().__init__(config, workdir)
         self.client = ChatClient(config.chat, cache=AnswerCache(cache_root() / "llm-answers"))
 
+    def num_requests(self, candidates: Run) -> int:
+        """The requests for some ranked lists, none of them cached."""
+        return sum(
+            len(windows(len(self.best(candidates, query_id)), self.config.chat))
+            for query_id in candidates
+        )
+
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
@@ -141,5 +149,5 @@ class RankGPT(ListRanker):
             candidates,
             chat=self.client,
             depth=self.config.evaluation.depth,
-            ledger=Ledger(self.workdir / "llm-ledger.jsonl"),
+            ledger=Ledger(self.workdir / LEDGER),
         )

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -261,6 +261,15 @@ class DenseIndex:
     def _block(self, start: int, end: int) -> Floats:
         vector_ND = self.vectors.block(start, end)
         return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
+
+    def scores_of(self, query_D: Floats, rows: Iterable[int]) -> list[float]:
+        """The scores of documents, by their places in the collection, for the vector of a query;
+        in a process group, of this worker's share."""
+        score, offsets = self._scoring(query_D[None]), self.cuts.offsets
+        return [
+            float(score(self._vectors(int(offsets[row]), int(offsets[row + 1]))).max())
+            for row in rows
+        ]
 
     def run(self, found: Top, query_ids: Sequence[str]) -> dict[str, dict[str, float]]:
         """{query_id: {doc_id: score}} of the best documents."""

@@ -4,50 +4,93 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rank_core.data.load import COLLECTIONS
+from rank_core.encoders.shipped import TRAINED, UNTRAINED
+from rank_core.evaluate import WORKING
 from rank_core.models import MODELS
 from rank_core.own_code import announced
-from rank_core.settings.config import setting_types
+from rank_core.settings.config import declared_settings, setting_types
 from sweeps.commands.known import COMMANDS, parser_of
 from sweeps.commands.run import sweep_names
+from sweeps.plan.options import FLAG_SETTINGS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.reference import PREFIX, references
 from sweeps.plan.search_options import SEARCHES
 from sweeps.terminal.command_line import SCRIPT, Parser
 
 SHELLS = ("bash", "zsh")
+MEASURES = tuple(name for name in WORKING if name.replace("@", "").isalnum())
+"""Measures whose names a shell reads as they are."""
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "question": lambda: [*sweep_names(), *(f"{PREFIX}{name}" for name in references())],
     "collection": lambda: [*COLLECTIONS, *announced("collection")],
     "model": lambda: [*MODELS, *announced("model")],
+    "backbone": lambda: [TRAINED, UNTRAINED],
+    "measures": lambda: MEASURES,
     "profile": lambda: PROFILES,
     "search": lambda: SEARCHES,
     "settings": lambda: [f"{name}=" for name in setting_types() if name != "seed"],
 }
 """{argument of a command: the names that are offered for it}; files are offered beside them."""
+FLAG_OF = {setting: flag for flag, setting in FLAG_SETTINGS.items()} | {
+    "evaluation.measures": "measures"
+}
+"""{setting: the argument whose names are its values too}"""
 BASH_FUNCTION = """
 {function}() {{
   compgen -W "{words}" -- "$1"
   compgen -f -- "$1"
 }}"""
 BASH_END = """
-# A setting is followed by its value, without a space; other words may be files.
+# A setting is followed by its value, without a space; other words may be files. Of several values
+# the last one is completed. bash replaces what stands behind the last of COMP_WORDBREAKS (=, @).
 _ranksweep_complete() {
-  _shtab_ranksweep
-  [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace +o filenames
+  local line=${COMP_LINE:0:COMP_POINT} word=${COMP_WORDS[COMP_CWORD]} value
+  line=${line##*[[:space:]]}
+  if [[ $line != [a-z]*=* ]]; then
+    _shtab_ranksweep
+    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace +o filenames
+    return 0
+  fi
+  [[ $word == [=@:] ]] && word=
+  local values=${line#*=} fixed=${line%"$word"}
+  local last=${values##*,}
+  COMPREPLY=()
+  for value in $(compgen -W "$(_ranksweep_values "${line%%=*}")" -- "$last"); do
+    value=${line%"$last"}$value
+    COMPREPLY+=("${value#"$fixed"}")
+  done
 }
 complete -o filenames -o default -F _ranksweep_complete ranksweep
 """
 ZSH_FUNCTION = """
 {function}() {{
-  compadd{unspaced} -- {words}
+  compadd -- {words}
   _files
 }}"""
+ZSH_SETTINGS = """
+{function}() {{
+  if compset -P '*='; then
+    local -a values=($(_ranksweep_values ${{IPREFIX%%=*}}))
+    compset -P '*,'
+    compadd -a values || _files
+  else
+    compadd -S '' -- {words}
+  fi
+}}"""
+VALUES = """
+_ranksweep_values() {{
+  case $1 in
+{cases}
+  esac
+}}"""
+"""A function of both shells."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print a script by which bash or zsh completes commands, their flags, and the names of sweeps,
-    collections, models and settings. It is for a file: one that ~/.bashrc sources, or _ranksweep in
-    a folder of zsh's fpath. For the open shell: eval "$(ranksweep completion bash)"."""
+    """Print a script by which bash or zsh completes commands, their flags, the names of sweeps,
+    collections, models and settings, and the values of settings. It is for a file: one that
+    ~/.bashrc sources, or _ranksweep in a folder of zsh's fpath. For the open shell: eval
+    "$(ranksweep completion bash)"."""
     parser = Parser("ranksweep completion", main.__doc__)
     parser.add_argument("shell", choices=SHELLS, help="the shell: %(choices)s")
     shell = parser.parse_args(argv).shell
@@ -106,11 +149,25 @@ def _offer(action: argparse.Action) -> None:
 
 
 def _functions(shell: str) -> str:
-    """The shell's functions that offer names."""
-    form = BASH_FUNCTION if shell == "bash" else ZSH_FUNCTION
+    """The shell's functions that offer names, and the values of settings."""
+    forms = {"bash": BASH_FUNCTION, "zsh": ZSH_FUNCTION}
+    settings = {"bash": BASH_FUNCTION, "zsh": ZSH_SETTINGS}
     parts = []
     for name, names in NAMES.items():
-        words = " ".join(names())
-        unspaced = " -S ''" if words.endswith("=") else ""
-        parts.append(form.format(function=f"_{SCRIPT}_{name}", words=words, unspaced=unspaced))
-    return "\n".join(parts)
+        form = (settings if name == "settings" else forms)[shell]
+        parts.append(form.format(function=f"_{SCRIPT}_{name}", words=" ".join(names())))
+    cases = (f"  {name}) echo {' '.join(values)} ;;" for name, values in known_values().items())
+    return "\n".join([*parts, VALUES.format(cases="\n".join(cases))])
+
+
+def known_values() -> dict[str, tuple[str, ...]]:
+    """{setting: its values, or those that the package knows}, of settings with known values."""
+    found: dict[str, tuple[str, ...]] = {}
+    for declared in declared_settings():
+        if declared.name in FLAG_OF and FLAG_OF[declared.name] in NAMES:
+            found[declared.name] = tuple(NAMES[FLAG_OF[declared.name]]())
+        elif isinstance(declared.rule, tuple) and declared.rule:
+            found[declared.name] = declared.rule
+        elif declared.kind is bool:
+            found[declared.name] = ("true", "false")
+    return found

@@ -18,7 +18,7 @@ COMMANDS = {
     "verify": ("bundle:verify", "FILE.zip", "recompute every number of a bundle from its runs"),
     "board": ("board.command:main", "FOLDER", "write a leaderboard page from verified bundles"),
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
-    "teach": ("teach:main", "FOLDER", "score training candidates with an exported model"),
+    "teach": ("teach:main", "MODEL", "score training candidates with a teacher"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "upload missing trials to MLflow"),
     "storage": ("storage:main", "DIR", "list the contents of a storage, remove unused ones"),

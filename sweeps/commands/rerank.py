@@ -22,11 +22,12 @@ from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
-from rank_core.export.folder import is_packaged, read_settings
+from rank_core.export.folder import is_packaged, published_model, read_settings
 from rank_core.export.reranker import Reranker
 from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
+from rank_core.settings.config import TrialConfig
 from sweeps.plan.flags import add_flags
 from sweeps.plan.options import named_collection
 from sweeps.terminal.command_line import Parser, check_writable
@@ -40,7 +41,7 @@ LINE_SECONDS = 30.0
 class RerankJob:
     """A reranking job, which reads its inputs once."""
 
-    folder: str  # of the exported model
+    folder: str  # of the exported model; empty for a published one
     collection: str
     run: str
     out: str
@@ -50,6 +51,7 @@ class RerankJob:
     shard_queries: int
     threads: int
     trust_code: bool = False  # of a model from outside the package
+    published: TrialConfig | None = None  # how a published reranker is read, in place of a folder
 
     @property
     def parts(self) -> Path:
@@ -71,7 +73,9 @@ class RerankJob:
 
     @cached_property
     def model(self) -> Reranker:
-        """The exported model."""
+        """The model."""
+        if self.published:
+            return Reranker(published_model(self.published), None, "")
         return Reranker.load(self.folder, trust_code=self.trust_code)
 
     @cached_property
@@ -165,7 +169,8 @@ def open_job(job: RerankJob) -> int:
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
     folder belongs to another job.
     """
-    name = read_settings(job.folder, trust_code=job.trust_code).model.name
+    config = job.published or read_settings(job.folder, trust_code=job.trust_code)
+    name = config.model.name
     if job.trust_code and is_packaged(name):
         raise BadInput(
             f"--trust-code has no effect: {name} of {job.folder} is a model of ranksweep"
@@ -223,13 +228,19 @@ def _facts(job: RerankJob) -> dict[str, object]:
     def digest(path: Path) -> str:
         return file_sha256(path)[:16]
 
+    collection = load_collection(job.collection).content_hash
+    if job.published:
+        contents = {"backbone_hash": job.model.backbone.content_hash}
+        model = job.published.fingerprint(collection_hash=collection, **contents)
+    else:
+        model = digest(Path(job.folder) / EXPORT_FILE)  # has the hashes of all others
     queries = job.queries and (named_digest(job.queries, "queries") or digest(Path(job.queries)))
     return {
         "depth": job.depth,
         "depth_only": job.depth_only,
         "shard_queries": job.shard_queries,
-        "model": digest(Path(job.folder) / EXPORT_FILE),  # has the hashes of all others
-        "collection": load_collection(job.collection).content_hash,
+        "model": model,
+        "collection": collection,
         "run": named_digest(job.run, "scoreddocs") or digest(Path(job.run)),
         "queries": queries,
     }

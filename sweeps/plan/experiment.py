@@ -11,7 +11,7 @@ from typing import Any
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
 from rank_core.models import check_model, model_class
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import FILES, TrialConfig
 from sweeps.plan.reference import Reference
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
@@ -102,10 +102,14 @@ class Experiment:
             return self.label(config)
         settings = config.settings()
         parts = [model_and_windows(config)]
+        beside = os.path.join(os.path.dirname(self.source), "")
         for name in self.swept:
-            if name not in NAMED_ANYWAY:  # `head rate 1e-5` of training.head_learning_rate
+            text = value_text(settings[name])
+            if name in FILES and self.source:  # files beside the sweep's own, by their names
+                text = ",".join(one.removeprefix(beside) for one in text.split(","))
+            if name not in NAMED_ANYWAY and text:  # `head rate 1e-5` of training.head_learning_rate
                 short = name.rpartition(".")[2].replace("_learning_rate", " rate")
-                parts.append(f"{short} {value_text(settings[name])}")
+                parts.append(f"{short} {text}")
         return ", ".join(parts)
 
 

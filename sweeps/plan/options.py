@@ -244,7 +244,7 @@ def _files(names: str, start: str = "") -> str:
 def absolute(setting: str, value: str, start: str = "") -> str:
     """The value of a setting, with absolute paths where it names folders or files."""
     if setting in FILES:
-        return _files(value, start)
+        return _files(value, start) if value else value
     return str(absolute_folder(value, start)) if setting in FOLDERS else value
 
 

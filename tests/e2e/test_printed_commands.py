@@ -75,6 +75,8 @@ NAMES = {
     "sweeps/systems/sources.py:ranking_of",
     "sweeps/commands/run.py:",
     "sweeps/commands/run.py:main",
+    "sweeps/commands/teach.py:main",
+    "sweeps/commands/teach.py:teacher_of",
     "sweeps/plan/make_plan.py:base_config",
     "sweeps/serving.py:grid",
 }

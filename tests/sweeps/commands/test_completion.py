@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from rank_core.models import MODELS
+from rank_core.settings.config import declared_settings, parse_setting
 from sweeps.__main__ import main
-from sweeps.commands.completion import NAMES, SHELLS
+from sweeps.commands.completion import NAMES, SHELLS, known_values
 from sweeps.commands.known import COMMANDS, parser_of
 
 ASK = """
 source {script}
-COMP_WORDS=({words}) COMP_CWORD={last}
+COMP_WORDS=({words}) COMP_CWORD={last} COMP_LINE="{line}" COMP_POINT={point}
 compopt() {{ echo "compopt $*"; }}
 _ranksweep_complete
 printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -37,8 +39,10 @@ def scripts(tmp_path_factory) -> dict[str, Path]:
 
 
 def in_bash(script: Path, *words: str) -> list[str]:
-    """What bash offers for the last word."""
-    code = ASK.format(script=script, words=" ".join(words), last=len(words) - 1)
+    """What bash offers for the last word; it divides a line at = and @ too."""
+    line = re.sub(" ([=@]) ?", r"\1", " ".join(words))
+    values = {"last": len(words) - 1, "line": line, "point": len(line)}
+    code = ASK.format(script=script, words=" ".join(words), **values)
     done = subprocess.run(
         ["bash", "--norc", "-c", code], cwd=script.parent, capture_output=True, text=True
     )
@@ -87,6 +91,38 @@ def test_bash_offers_files_where_a_file_may_stand(scripts):
     assert "own_sweep.toml" in in_bash(scripts["bash"], "ranksweep", "compare", "own")
 
 
+@pytest.mark.parametrize(
+    "words, offered",
+    [
+        ("model.name = parade-a", ["parade-avg", "parade-attn"]),
+        ("model.name =", [*MODELS]),
+        ("chunking.window = 75 training.loss = teacher-r", ["teacher-ranknet"]),
+        ("training.loss = ranknet,teacher-r", ["ranknet,teacher-ranknet"]),
+        ("training.loss=ranknet,teacher-r", ["training.loss=ranknet,teacher-ranknet"]),
+        ("collection = robust04-t", ["robust04-title"]),
+        ("evaluation.measures = nDCG @ 10,RR", ["10,RR@10"]),
+        ("evaluation.measures = nDCG @", ["10"]),
+        ("evaluation.measures=nDCG@10,RR", ["evaluation.measures=nDCG@10,RR@10"]),
+        ("training.keep_run = t", ["true"]),
+        ("model.backbone = tiny-docs-", ["tiny-docs-untrained"]),
+        ("chunking.window = 7", [""]),
+        ("training.teacher = own", [""]),  # bash itself offers files where nothing is offered
+    ],
+)
+def test_bash_offers_the_values_of_a_setting(scripts, words, offered):
+    """COMP_WORDBREAKS may lack = and @."""
+    assert in_bash(scripts["bash"], "ranksweep", "run", "seeds", *words.split()) == offered
+
+
+def test_every_setting_with_known_values_has_its_own(scripts):
+    values = known_values()
+    for declared in declared_settings():
+        if declared.kind is bool or isinstance(declared.rule, tuple):
+            assert {*values[declared.name]} >= ({*declared.rule} or {"true", "false"})
+            for value in values[declared.name]:
+                assert parse_setting(declared.name, value) in (value, True, False)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
 def test_zsh_completes_a_command_line(scripts):
@@ -94,6 +130,12 @@ def test_zsh_completes_a_command_line(scripts):
     given = {
         "ranksweep ru\twin\t": "run window_stride",
         "ranksweep run seeds --colle\trobust04-t\t": "run seeds --collection robust04-title",
+        "ranksweep run seeds model.name=parade-at\ttraining.loss=ranknet,teacher-r\t": (
+            "run seeds model.name=parade-attn training.loss=ranknet,teacher-ranknet"
+        ),
+        "ranksweep run seeds collection=robust04-t\tmodel.head=cl\t": (
+            "run seeds collection=robust04-title model.head=classifier"
+        ),
         "ranksweep run seeds chunking.w\t75 training.num\t2 --dry\t": (
             "run seeds chunking.window=75 training.num_epochs=2 --dry-run"
         ),
