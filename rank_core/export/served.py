@@ -62,7 +62,7 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
     check_model(config, backbone)
     stated = serving_setting(config, setting["model"], mix)
     free = {name: setting[name] for name in FREE if name in setting}
-    _require_equal(path, setting, stated | free)
+    _require_equal(path, setting, dict.fromkeys(COMPUTED, "auto") | stated | free)
     about = {name: setting[name] for name in ("model", MEASURED) if name in setting}
     ranker = build_model(config, backbone, init_seed=0).eval()
     return ExportedModel(ranker, config, backbone, first_stage=mix, about=about)

@@ -126,6 +126,7 @@ def use_runtime(
     """Lets the runtime of the settings compute a ranker's encoder, as it is now, from the graph in
     `folder` or with ranges of activations from the collection of `inputs`. Raises `BadInput` for
     what it does not compute, and on another device than the CPU."""
+    require_computable(runtime_of(config), config.training.precision)
     if runtime_of(config) == "torch":
         return
     require_cpu(model.device)

@@ -87,15 +87,16 @@ class Experiment:
             )
 
     def crossing(self, values: Mapping[str, Sequence[Any]]) -> "Experiment":
-        """The experiment with every point at every one of these values of `crossed` settings; the
-        baseline stays."""
+        """The experiment with every point, and its baseline's, at every one of these values of
+        `crossed` settings; the baseline stays."""
         if not values:
             return self
 
         def grid(base: TrialConfig, backbone: Backbone) -> Grid:
             own = self.grid(base, backbone)
             products = [dict(zip(values, some, strict=True)) for some in product(*values.values())]
-            points = tuple({**point, **some} for some in products for point in own.points)
+            crossed = (*own.points, own.baseline)
+            points = tuple({**point, **some} for some in products for point in crossed)
             return Grid(points=points, baseline=own.baseline)
 
         # The file stays the one with the experiment's own grid.

@@ -238,3 +238,12 @@ def test_a_runtime_is_torch_unless_it_is_asked_for(as_is, tmp_path):
     assert model.compiled is None
     assert not Path(tmp_path, openvino_runtime.FOLDER).exists()
     assert TrialConfig().evaluation.runtime == "auto"
+
+
+def test_torch_does_not_pass_for_int8(as_is):
+    backbone = resolve_backbone(as_is.model.backbone)
+    exported = ExportedModel(build_model(as_is, backbone, init_seed=1), as_is, backbone)
+    with pytest.raises(BadInput, match="int8 is computed by OpenVINO"):
+        Reranker(exported, "cpu", "int8", "torch")
+    with pytest.raises(BadInput, match="int8 is computed by OpenVINO"):
+        EmbeddingModel.load("tiny-docs", precision="int8", runtime="torch")
