@@ -88,7 +88,7 @@ class Experiment:
 
     def crossing(self, values: Mapping[str, Sequence[Any]]) -> "Experiment":
         """The experiment with every point, and its baseline's, at every one of these values of
-        `crossed` settings; the baseline stays."""
+        `crossed` settings; the baseline has the first of them."""
         if not values:
             return self
 
@@ -97,7 +97,7 @@ class Experiment:
             products = [dict(zip(values, some, strict=True)) for some in product(*values.values())]
             crossed = (*own.points, own.baseline)
             points = tuple({**point, **some} for some in products for point in crossed)
-            return Grid(points=points, baseline=own.baseline)
+            return Grid(points=points, baseline={**own.baseline, **products[0]})
 
         # The file stays the one with the experiment's own grid.
         return replace(self, swept=(*self.swept, *values), grid=grid, file=self.source)

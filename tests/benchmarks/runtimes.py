@@ -177,12 +177,14 @@ def main(argv: Sequence[str]) -> None:
     add("--queries", type=int, default=20)
     add("--depth", type=int, default=100)
     add("--margin", type=float, default=0.01, help="of equivalent nDCG@10")
+    add("--only", default="", help="systems whose name contains this, beside the reference")
     flags = words.parse_args(argv)
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
     backbone = flags.backbone or str(work.backbone.folder)
     served = Served(flags.collection, work, backbone, flags.queries, flags.depth)
-    ranks, tokens = systems(served), served.tokens()
+    ranks = {n: r for n, r in systems(served).items() if n == REFERENCE or flags.only in n}
+    tokens = served.tokens()
     runs: dict[str, Run] = {name: {} for name in ranks}
     seconds: dict[str, list[float]] = {name: [] for name in ranks}
     for rank in ranks.values():  # a warm-up
@@ -252,6 +254,8 @@ def _verdict(seconds: dict[str, list[float]]) -> str:
     said = []
     for precision in ("fp32", "bf16"):
         names = [name for name in seconds if name.startswith(f"torch {precision}")]
+        if len(names) < 2:
+            continue
         fastest = min(names, key=lambda name: sum(seconds[name]))
         shipped = seconds[f"torch {precision}"]
         ratio = median(s / f for s, f in zip(shipped, seconds[fastest], strict=True))

@@ -42,7 +42,16 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {"dealing", "modelled_mfu", "launches", "runtimes", "scoring", "training", "sweep_needs", "ways_out"}
+SLOW = {
+    "dealing",
+    "modelled_mfu",
+    "launches",
+    "runtimes",
+    "scoring",
+    "training",
+    "sweep_needs",
+    "ways_out",
+}
 RAY = {"sweep_overhead"}
 LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
 LIBRARY = {"ways_out"}

@@ -311,7 +311,7 @@ def test_the_precision_of_the_measurement_is_that_of_the_server(published, tmp_p
         path.write_text(json.dumps(setting))
         assert Reranker.serve(published, path).config.training.precision == precision
     path.write_text(json.dumps(setting | {"precision": "fp8"}))
-    with pytest.raises(BadInput, match="training.precision"):
+    with pytest.raises(BadInput, match=r"training\.precision"):
         Reranker.serve(published, path)
     path.write_text(json.dumps(setting | {"precision": "int8", "runtime": "torch"}))
     with pytest.raises(BadInput, match="int8"):

@@ -186,7 +186,7 @@ def test_several_precisions_cross_the_points_and_one_is_for_all(plan_of, reranke
     words = ("--backbone", str(reranker_folder))
     once = plan_of(*words, "training.precision=fp32", experiment=SERVING)
     both = plan_of(*words, "training.precision=fp32,bf16", experiment=SERVING)
-    assert len(pairs(both)) == 2 * len(pairs(once)) + 1  # the baseline's windows in the other too
+    assert len(pairs(both)) == 2 * len(pairs(once)) + 1  # those of the baseline too
     assert {cell.config.training.precision for cell in once.cells} == {"fp32"}
     labels = [cell.label for cell in both.cells]
     assert labels[1].endswith(", fp32") and labels[-1].endswith(", bf16")
