@@ -200,7 +200,8 @@ def main(argv: Sequence[str]) -> None:
     rows = [_row(served, name, runs, seconds, tokens, flags.margin, trained) for name in ranks]
     print(f"{len(served.query_ids)} queries of {flags.depth} candidates, {tokens:,} tokens\n")
     show(rows, flags.json, seconds=seconds, tokens=tokens)
-    print(f"\n{_verdict(seconds)}")
+    if not flags.only:
+        print(f"\n{_verdict(seconds)}")
 
 
 def _row(
@@ -254,8 +255,6 @@ def _verdict(seconds: dict[str, list[float]]) -> str:
     said = []
     for precision in ("fp32", "bf16"):
         names = [name for name in seconds if name.startswith(f"torch {precision}")]
-        if len(names) < 2:
-            continue
         fastest = min(names, key=lambda name: sum(seconds[name]))
         shipped = seconds[f"torch {precision}"]
         ratio = median(s / f for s, f in zip(shipped, seconds[fastest], strict=True))
