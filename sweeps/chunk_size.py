@@ -83,6 +83,7 @@ EXPERIMENT = Experiment(
     name="chunk_size",
     question="Which chunk size and overlap for the embedding model that I have?",
     swept=("chunking.window", "chunking.overlap", "chunking.snap", "chunking.title"),
+    crossed=("training.precision",),
     grid=grid,
     label=label,
     defaults=DEFAULTS,

@@ -60,6 +60,7 @@ EXPERIMENT = Experiment(
     name="serving",
     question="Which window, stride and aggregation for the reranker that I have?",
     swept=("chunking.window", "chunking.stride"),
+    crossed=("training.precision",),
     grid=grid,
     settings=FIXED,
 )

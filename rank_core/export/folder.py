@@ -1,6 +1,7 @@
 """The folder of an exported model.
 
     encoder/                                     the encoder and tokenizer of Hugging Face
+    encoder/openvino/                            its graphs for OpenVINO, where they were asked for
     ranker.safetensors                           head, aggregator and all other trained weights
     ranker.json                                  every setting, the model's origin, and the SHA-256
                                                  of itself and of every file but the card
@@ -65,10 +66,11 @@ from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker, draws_classifier
+from rank_core.models.runtimes import require_runtime, write_graphs
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import TrialConfig, runtime_of
 
 T = TypeVar("T")
 REST, FREQUENCIES, CARD = "ranker.safetensors", "frequencies.safetensors", "README.md"
@@ -105,14 +107,22 @@ def write_model(
     about: Mapping[str, Any] | None = None,
     measured: Mapping[str, Any] | None = None,
     card: str = "",
+    runtime: str = "",
+    precision: str = "",
 ) -> None:
     """Write the model of a finished trial, whole or not at all: its settings, its
     `weights.safetensors` (None: the checkpoint as it is), the `interpolation` of Birch, the weight
     of the `first_stage` of an interpolated system, and what was `measured`, for `serving.json`.
-    Raises `BadInput` if the folder is not empty or the weights are of another model.
+    With another `runtime` or `precision` than its trial's, the model is computed so where it is
+    loaded. Raises `BadInput` if the folder is not empty or the weights are of another model.
     """
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
+    given = {"evaluation.runtime": runtime, "training.precision": precision}
+    computed = {name: word for name, word in given.items() if word}
+    served = config.override(computed | {"training.num_epochs": 0, "training.init_from": ""})
+    if runtime_of(served) != "torch":
+        require_runtime(served, backbone)
     if weights:
         model = trained_model(config, backbone, weights)
     else:
@@ -121,7 +131,9 @@ def write_model(
     with new_folder(folder) as unfinished:
         (unfinished / ENCODER_FOLDER).mkdir()
         _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
-        settings = config.settings() | _write_further_encoders(config, unfinished)
+        if runtime_of(served) != "torch":
+            write_graphs(model, served, backbone, unfinished / ENCODER_FOLDER)
+        settings = config.settings() | computed | _write_further_encoders(config, unfinished)
         settings |= type(model).stated_settings(config.model, backbone)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
         save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
@@ -130,8 +142,8 @@ def write_model(
             save_arrays(arrays, unfinished / FREQUENCIES)
         _write_head_and_tokenizer(model, config, backbone, unfinished, alone=not first_stage)
         if model_class(config.model.name).chunk_pooling:
-            served = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
-            setting = serving_setting(config, served, first_stage)
+            own = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
+            setting = serving_setting(config.override(computed), own, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
         if own := config.model.name if is_reference(config.model.name) else "":
             write_source(own, unfinished / CODE)

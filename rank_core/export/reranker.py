@@ -37,11 +37,13 @@ from rank_core.export.served import served_model
 from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
+from rank_core.models.runtimes import use_runtime
 from rank_core.ranking.encode import Work, weight_copies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import require_finite
 from rank_core.records import Run
+from rank_core.settings.config import RUNTIMES, runtime_of
 from rank_core.settings.training import PRECISIONS
 
 _Entries: TypeAlias = dict[str | int, Any]
@@ -79,6 +81,7 @@ def _is_finite(score: object) -> bool:
     return is_number(score) and math.isfinite(score)
 
 
+runtime_of_caller = one_text("a runtime", ("", *RUNTIMES), lower=True)
 precision_of = one_text("a precision", ("", *PRECISIONS), lower=True)
 _top = optional(whole(least=0))
 
@@ -94,13 +97,22 @@ class Reranker:
     """
 
     def __init__(
-        self, exported: ExportedModel, device: str | torch.device | None, precision: str
+        self,
+        exported: ExportedModel,
+        device: str | torch.device | None,
+        precision: str,
+        runtime: str = "",
     ) -> None:
-        device = trial_device() if device is None else torch.device(device)
         self.config, self.backbone, self.about = exported.config, exported.backbone, exported.about
+        asked = {"training.precision": precision, "evaluation.runtime": runtime}
+        config = self.config.override({name: word for name, word in asked.items() if word})
+        if device is None:
+            device = trial_device() if runtime_of(config) == "torch" else "cpu"
+        device = torch.device(device)
         self._exported = exported
         self._model = exported.model.to(device)
-        self._autocast = autocast_type(precision or self.config.training.precision, device)
+        self._autocast = autocast_type(config.training.precision, device)
+        use_runtime(self._model, config, self.backbone, self._autocast, folder=self.backbone.folder)
         self._tokenizer = load_tokenizer(self.backbone.folder)
         # All of this stays as it is, for any number of threads. transformers would remove
         # truncation and padding at the first call, while another may be reading.
@@ -113,19 +125,27 @@ class Reranker:
         self._tokens, self._counting = 0, threading.Lock()
 
     @classmethod
-    @takes(folder=path, device=optional(device_of), precision=precision_of, trust_code=flag)
+    @takes(
+        folder=path,
+        device=optional(device_of),
+        precision=precision_of,
+        runtime=runtime_of_caller,
+        trust_code=flag,
+    )
     def load(
         cls,
         folder: Path | str,
         *,
         device: str | torch.device | None = None,
         precision: str = "",
+        runtime: str = "",
         trust_code: bool = False,
     ) -> "Reranker":
         """The reranker in an exported folder, on a GPU if there is one, in the precision of its
-        training unless `precision` is fp32, bf16 or fp16. A model from outside the package is the
-        class of a module that the caller has imported; `trust_code` imports it from the folder's
-        `code/`, which runs it. It has no
+        training unless `precision` is fp32, bf16, fp16 or int8, computed by the folder's runtime
+        unless `runtime` is torch or openvino (extra `openvino`). A model from outside the package
+        is the class of a module that the caller has imported; `trust_code` imports it from the
+        folder's `code/`, which runs it. It has no
         effect on a model of the package, whose folder has no code to run.
 
         Raises `BadInput` if the folder is no exported model, or names such a class and neither
@@ -136,10 +156,16 @@ class Reranker:
             >>> ranksweep.Reranker.load("model", device="cpu").config.chunking.window
             64
         """
-        return cls(read_model(folder, trust_code=trust_code), device, precision)
+        return cls(read_model(folder, trust_code=trust_code), device, precision, runtime)
 
     @classmethod
-    @takes(model=place, setting=path, device=optional(device_of), precision=precision_of)
+    @takes(
+        model=place,
+        setting=path,
+        device=optional(device_of),
+        precision=precision_of,
+        runtime=runtime_of_caller,
+    )
     def serve(
         cls,
         model: str | Path,
@@ -147,6 +173,7 @@ class Reranker:
         *,
         device: str | torch.device | None = None,
         precision: str = "",
+        runtime: str = "",
     ) -> "Reranker":
         """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
         depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
@@ -157,7 +184,7 @@ class Reranker:
             >>> ranksweep.Reranker.serve("tiny-docs", "model/serving.json").config.model.name
             'maxp'
         """
-        return cls(served_model(str(model), setting), device, precision)
+        return cls(served_model(str(model), setting), device, precision, runtime)
 
     @property
     def description(self) -> str:

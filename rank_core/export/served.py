@@ -11,7 +11,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone, tokenizer_hash
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, published_model, read_settings
-from rank_core.export.serving import FILE, FORMAT, serving_setting
+from rank_core.export.serving import COMPUTED, FILE, FORMAT, serving_setting
 from rank_core.files import SCHEMA
 from rank_core.models import MODELS, model_class
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
@@ -27,13 +27,16 @@ KEYS: dict[str, Any] = {
     "aggregation": {"name": str, "is": str, "k": int, "of": str},
     "depth": int,
     "interpolation": {"alpha": float, "normalise": str, "first_stage": str},
+    **dict.fromkeys(COMPUTED, str),
     "measured": dict,
 }
 """{key: the type of its value, or the keys below it}."""
 EMPTY, MEASURED = "interpolation", "measured"
 """What is null without a first stage; what the test of the model said."""
-OPTIONAL = (SCHEMA, MEASURED)
-"""What a file may lack, and no other key decides."""
+FREE = (SCHEMA, MEASURED)
+"""What no other key decides."""
+OPTIONAL = (*FREE, *COMPUTED)
+"""What a file may lack."""
 NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object"}
 SCORES = ("logit", "probability")
 """What is put together: scores of chunks, or their sigmoids."""
@@ -58,8 +61,8 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
         raise _refused(path, "max_query_tokens", rule, given)
     ranker = published_model(config)
     stated = serving_setting(config, setting["model"], mix)
-    free = {name: setting[name] for name in OPTIONAL if name in setting}
-    _require_equal(path, setting, stated | free)
+    free = {name: setting[name] for name in FREE if name in setting}
+    _require_equal(path, setting, dict.fromkeys(COMPUTED, "auto") | stated | free)
     about = {name: setting[name] for name in ("model", MEASURED) if name in setting}
     return replace(ranker, first_stage=mix, about=about)
 
@@ -155,6 +158,7 @@ def _config(
         rule = f"{' or '.join(known)} beside the other keys"
         raise _refused(path, "aggregation.of", rule, how["of"])
     values = {f"chunking.{name}": setting[name] for name in SIZES}
+    values |= {name: setting[key] for key, name in COMPUTED.items() if key in setting}
     if kind.chunk_pooling == "first":
         values |= {"chunking.stride": setting["window"], "chunking.max_chunks": 0}
     values |= {"model.name": how["name"], "model.backbone": model, "training.num_epochs": 0}
@@ -183,7 +187,7 @@ def _config(
 def _require_equal(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raises `BadInput` for a value that the others contradict."""
     for key, value in found.items():
-        if isinstance(value, dict) and key not in OPTIONAL:
+        if isinstance(value, dict) and key not in FREE:
             _require_equal(
                 path,
                 {f"{key}.{k}": v for k, v in value.items()},

@@ -37,6 +37,8 @@ from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
 FILE, FORMAT = "serving.json", 1
+COMPUTED = {"precision": "training.precision", "runtime": "evaluation.runtime"}
+"""{key: its setting, of how scores are computed}; a file lacks it where it is auto."""
 
 
 def identity(backbone: Backbone, trained: Path | None = None) -> dict[str, str]:
@@ -58,7 +60,7 @@ def serving_setting(
     tokenizer."""
     chunking, name = config.chunking, config.model.name
     pooling = model_class(name).chunk_pooling
-    first = pooling == "first"
+    first, computed = pooling == "first", config.settings()
     return {
         "format": FORMAT,
         "model": dict(model),
@@ -75,6 +77,7 @@ def serving_setting(
         },
         "depth": config.evaluation.depth,
         "interpolation": asdict(first_stage) if first_stage else None,
+        **{key: computed[name] for key, name in COMPUTED.items() if computed[name] != "auto"},
     }
 
 

@@ -11,8 +11,8 @@ from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranking_system import RankingSystem
 from rank_core.own_code import load, path_of
-from rank_core.settings.config import Chat, Model, TrialConfig
-from rank_core.settings.training import check_training
+from rank_core.settings.config import Chat, Model, TrialConfig, runtime_of
+from rank_core.settings.training import INT8, check_training
 
 if TYPE_CHECKING:
     from rank_core.models.ranker import Ranker
@@ -123,6 +123,8 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
                 f"{setting} has no effect with model {name}; set it to {window}{usual[setting]!r}, "
                 f"got {own[setting]!r} (optional settings of {name}: {known})"
             )
+    if runtime_of(config) != "torch" or config.training.precision == INT8:
+        import_module("rank_core.models.runtimes").check_runtime(config, backbone)
     if not trains(model):
         model.check(config, backbone)
         return
@@ -241,7 +243,7 @@ def unread_settings(config: TrialConfig) -> set[str]:
         unread.add("training.interaction_learning_rate")
     unread |= set(OF_RETRIEVAL) - {*kind.reads}
     if not trains(kind):
-        return unread
+        return unread | ({"evaluation.runtime"} - {*kind.reads})
     if kind.first_chunk_only and config.training.unit != "passage":
         unread |= {"chunking.stride", "chunking.max_chunks", "chunking.overflow"}
     if not kind.overlapping_chunks:

@@ -8,23 +8,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rank_core.chunking.inputs import Inputs
+from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.machine import trial_device
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.index_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
+from rank_core.models.runtimes import CALIBRATION_ROWS
 from rank_core.records import Run
 from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
-from rank_core.settings.config import Model, TrialConfig
+from rank_core.settings.config import Model, TrialConfig, runtime_of
+from rank_core.settings.training import INT8
 
 OF_FOLDER = ("query_prompt", "document_prompt", "truncate_dim")
 """Settings of the model in place of what its folder says."""
-VECTORS = ("model.backbone", *(f"model.{name}" for name in OF_FOLDER), "training.precision")
+VECTORS = (
+    "model.backbone",
+    *(f"model.{name}" for name in OF_FOLDER),
+    "training.precision",
+    "evaluation.runtime",
+)
 """The settings that decide the vector of a text."""
 
 
@@ -35,6 +42,8 @@ def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
         config.model.backbone,
         device=device or str(trial_device()),
         precision=config.training.precision,
+        runtime=runtime_of(config),
+        documents=_first_documents(config) if config.training.precision == INT8 else (),
         truncate_dim=config.model.truncate_dim or None,
         **config.model.given_prompts,
     )
@@ -43,6 +52,12 @@ def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
 @lru_cache(maxsize=2)
 def _loaded(name: str, **options: Any) -> EmbeddingModel:
     return EmbeddingModel.load(name, **options)
+
+
+def _first_documents(config: TrialConfig) -> tuple[str, ...]:
+    """Documents of a collection, the same in every trial."""
+    documents = load_inputs(config.collection, config.model.backbone).collection.documents
+    return tuple(documents[doc_id] for doc_id in sorted(documents)[:CALIBRATION_ROWS])
 
 
 class DenseChunks(ListRanker):

@@ -13,9 +13,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_embedder
-from rank_core.errors import BadInput, shown
+from rank_core.encoders.openvino_runtime import require_openvino
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.machine import autocast_type, device_of, trial_device
-from rank_core.models.text_vectors import Floats, text_reader
+from rank_core.models.runtimes import encoder_precision, require_computable, require_cpu
+from rank_core.models.text_vectors import Floats, OpenVino, text_reader
+from rank_core.settings.config import RUNTIMES, chosen_runtime
+from rank_core.settings.training import INT8
 
 BLOCK = 8192
 """Texts that are tokenised, and sorted by length, at a time."""
@@ -58,19 +62,24 @@ class EmbeddingModel:
         document_prompt: str | None = None,
         device: str | torch.device | None = None,
         precision: str = "fp32",
+        runtime: str = "auto",
+        documents: Sequence[str] = (),
     ) -> "EmbeddingModel":
         """The embedding model in a folder, or under a Hugging Face id, on a GPU if there is one.
 
         Vectors are cut to `truncate_dim` dimensions; prompts replace those of the folder. Code that
-        a folder brings along runs only with `trust_code`. Raises `BadInput` for a reranker, for a
-        module that cannot be read, for damaged files, and for more dimensions than the model has.
+        a folder brings along runs only with `trust_code`. On a CPU the `runtime` may be openvino
+        (extra `openvino`), which int8 needs, as it needs `documents`, a few dozens of those that
+        will be encoded: they show the ranges of activations. Raises `BadInput` for a reranker, for
+        a module that cannot be read, for damaged files, and for more dimensions than it has.
         """
         facts = read_embedder(path, query_prompt=query_prompt, document_prompt=document_prompt)
         if truncate_dim is not None:
             facts = replace(facts, truncate_dim=truncate_dim)
         place = trial_device() if device is None else device_of("device", device)
         autocast = autocast_type(precision, place)
-        reader = text_reader(facts, place, autocast, trust_code=trust_code)
+        openvino = _openvino(precision, runtime, autocast, place, documents)
+        reader = text_reader(facts, place, autocast, trust_code=trust_code, openvino=openvino)
         kept_dim = kept_dimensions(facts, reader.dimensions)
         model = cls(
             name=path,
@@ -82,7 +91,7 @@ class EmbeddingModel:
             similarity=facts.similarity,
             chain=facts.described,
             notes=_notes(facts, trust_code=trust_code),
-            content_hash=_hash(facts.content_hash(), kept_dim, autocast),
+            content_hash=_hash(facts.content_hash(), kept_dim, autocast, openvino),
             device=place,
             _encode=lambda texts, queries: reader.encode(texts, queries)[:, :kept_dim],
         )
@@ -173,5 +182,29 @@ def _notes(facts: Embedder, *, trust_code: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _hash(facts: str, dimensions: int, autocast: torch.dtype | None) -> str:
-    return hashlib.sha256(f"{facts} {dimensions} {autocast}".encode()).hexdigest()[:16]
+def _openvino(
+    precision: str,
+    runtime: str,
+    autocast: torch.dtype | None,
+    device: torch.device,
+    documents: Sequence[str],
+) -> OpenVino | None:
+    """How OpenVINO computes the encoder; None: torch does."""
+    if runtime not in RUNTIMES:
+        raise unknown("runtime", runtime, RUNTIMES)
+    runtime, quantizes = chosen_runtime(runtime, precision), precision == INT8
+    require_computable(runtime, precision)
+    if runtime == "torch":
+        return None
+    require_cpu(device)
+    require_openvino(quantizes=quantizes)
+    if quantizes and not documents:
+        raise BadInput("precision=int8 needs documents, which show the ranges of activations")
+    return OpenVino(encoder_precision(precision, autocast), tuple(documents) if quantizes else ())
+
+
+def _hash(
+    facts: str, dimensions: int, autocast: torch.dtype | None, openvino: OpenVino | None
+) -> str:
+    runtime = f" {openvino!r}" if openvino else ""  # vectors of torch keep their hash
+    return hashlib.sha256(f"{facts} {dimensions} {autocast}{runtime}".encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
+from rank_core.encoders.openvino_runtime import CompiledEncoder
 from rank_core.encoders.packed import COMPILE_TOKENS, flat_states, packs, products
 from rank_core.encoders.published_heads import (
     check_head,
@@ -62,6 +63,7 @@ class Ranker(RankingSystem, nn.Module):
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
     max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
     chunks_that_learn: int = 0  # the best ones of a document, which receive a gradient; 0: all
+    compiled: CompiledEncoder | None = None  # computes the encoder's last layer in place of torch
     most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     in_fp32: ClassVar[bool] = False  # whatever `training.precision` says
@@ -156,6 +158,10 @@ class Ranker(RankingSystem, nn.Module):
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
         """hidden_CLH: the encoder's last layer; only [CLS] (L = 1) unless `reads_tokens`."""
+        if self.compiled is not None:
+            return self.compiled(
+                inputs.input_ids_CL, inputs.attention_mask_CL, inputs.token_type_ids_CL
+            )
         cls_alone = not self.reads_tokens and self.pooling == "cls"
         return encoder_states(self.encoder, inputs, cls_alone=cls_alone)[-1]
 

@@ -8,7 +8,7 @@ from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.models import WITHOUT_TRAINING, model_class, trains, unread_settings
 from rank_core.models.ranker import draws_classifier, uses_checkpoint_head
 from rank_core.own_code import is_reference
-from rank_core.settings.config import TrialConfig, setting_types
+from rank_core.settings.config import TrialConfig, runtime_of, setting_types
 from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES
 
 RATES = ("backbone", "head", "aggregator", "interaction")
@@ -52,6 +52,7 @@ def _ignored(config: TrialConfig) -> set[str]:
         "training.lora_dropout": not training.lora_rank,
         "training.lora_targets": not training.lora_rank,
         "evaluation.batch_tokens": lists,
+        "evaluation.runtime": lists or not untrained,
         "evaluation.keep_chunk_scores": not kind.keeps_chunk_scores,
     }
     if trains(kind):
@@ -74,6 +75,7 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
         "training.depth": training.depth or config.evaluation.depth,
         "training.interaction_learning_rate": training.interaction_learning_rate
         or training.aggregator_learning_rate,
+        "evaluation.runtime": runtime_of(config),
         "training.lora_alpha": training.lora_alpha or 2.0 * training.lora_rank,
     }
     kind = model_class(config.model.name)

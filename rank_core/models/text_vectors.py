@@ -5,8 +5,9 @@ length, or sentence-transformers itself.
 import contextlib
 import copy
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +22,24 @@ from rank_core.encoders.copies import kept
 from rank_core.encoders.embedder import Embedder, width_behind
 from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.module_chain import LIBRARY, ModuleStack, require_library
+from rank_core.encoders.openvino_runtime import INPUTS, CompiledEncoder, Row
 from rank_core.encoders.packed import flat_states, kept_weights, packs
 from rank_core.errors import BadInput, OutOfMemory, not_installed
 from rank_core.machine import is_out_of_memory, release_memory
 from rank_core.models.poolings import at_least_fp32, row_vectors
+from rank_core.models.runtimes import ROWS_AT_ONCE, compiled
 
 Floats = NDArray[np.float32]
 NO_LIMIT = 2**31 - 1
 """Tokens of a row where nothing limits them."""
+
+
+class OpenVino(NamedTuple):
+    """The precision of an encoder that OpenVINO computes, and documents that show the ranges of
+    activations for int8."""
+
+    precision: str
+    documents: tuple[str, ...] = ()
 
 
 class TextReader:
@@ -44,17 +55,27 @@ class TextReader:
 
 
 def text_reader(
-    facts: Embedder, device: torch.device, autocast: torch.dtype | None, *, trust_code: bool
+    facts: Embedder,
+    device: torch.device,
+    autocast: torch.dtype | None,
+    *,
+    trust_code: bool,
+    openvino: OpenVino | None = None,
 ) -> TextReader:
-    """The reader that `facts` ask for, with products in type `autocast`. Raises `BadInput` for code
-    of a folder that is not trusted, and for a model that does not load."""
+    """The reader that `facts` ask for, with products in type `autocast`, or by `openvino`. Raises
+    `BadInput` for code of a folder that is not trusted, and for a model that does not load."""
     if facts.needs_code and not trust_code:
         raise BadInput(
             f"{facts.name} brings along the code of {facts.own_code}, which is never run unless "
             "you read it and trust it: EmbeddingModel.load(..., trust_code=True)"
         )
     if not facts.library and not (facts.own_code and trust_code):
-        return ChainReader(facts, device, autocast)
+        return ChainReader(facts, device, autocast, openvino)
+    if openvino is not None:
+        raise BadInput(
+            f"OpenVINO computes encoders that ranksweep reads; {facts.name} is read by "
+            "sentence-transformers: use evaluation.runtime=torch"
+        )
     if find_spec(LIBRARY) is None:
         what = f"sentence-transformers, which has to read {facts.name} ({facts.library}),"
         raise not_installed(what, "st")
@@ -65,9 +86,16 @@ class ChainReader(TextReader):
     """An encoder, a pooling and the modules behind it. The vector of a text without any token is
     zero."""
 
-    def __init__(self, facts: Embedder, device: torch.device, autocast: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        facts: Embedder,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        openvino: OpenVino | None = None,
+    ) -> None:
         require_library(facts.pooling)
         backbone = resolve_backbone(facts.name)
+        self.openvino, self.backbone = openvino, backbone
         self.facts, self.device, self.autocast = facts, device, autocast
         self.pad_id = backbone.pad_id
         self.tokenizer = own_tokenizer(backbone.folder)
@@ -87,14 +115,7 @@ class ChainReader(TextReader):
     def encode(self, texts: list[str], queries: bool) -> Floats:
         """vector_ND of queries or of documents, in the order of the texts."""
         prompt = self.facts.query_prompt if queries else self.facts.document_prompt
-        rows = self._cutting(
-            [prompt + text for text in texts],
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
+        rows = self._rows([prompt + text for text in texts])
         vector_ND = np.zeros((len(rows), self.dimensions), np.float32)
         read = [place for place, row in enumerate(rows) if row]
         batches = batches_by_length(
@@ -108,6 +129,35 @@ class ChainReader(TextReader):
                 places = [read[i] for i in batch]
                 vector_ND[places] = self._vectors([rows[place] for place in places]).cpu().numpy()
         return vector_ND
+
+    def _rows(self, texts: list[str]) -> list[list[int]]:
+        """The tokens of each text, cut at the limit."""
+        rows: list[list[int]] = self._cutting(
+            texts,
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        return rows
+
+    @cached_property
+    def compiled(self) -> CompiledEncoder | None:
+        """The encoder computed by OpenVINO, made when the first text is encoded; None: by torch."""
+        if self.openvino is None:
+            return None
+        return compiled(
+            self.encoder, self.backbone, self.openvino.precision, self._ranges, segments=False
+        )
+
+    def _ranges(self) -> list[Row]:
+        assert self.openvino is not None
+        texts = [self.facts.document_prompt + text for text in self.openvino.documents]
+        rows = sorted(filter(None, self._rows(texts)), key=len)
+        batches = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
+        given = (self._padded(batch) for batch in batches)
+        return [dict(zip(INPUTS, (ids.numpy(), mask.numpy()), strict=False)) for ids, mask in given]
 
     @contextlib.contextmanager
     def _precision(self) -> Iterator[None]:
@@ -134,15 +184,20 @@ class ChainReader(TextReader):
         half = len(rows) // 2
         return torch.cat([self._vectors(rows[:half]), self._vectors(rows[half:])])
 
-    def _vectors_together(self, rows: Sequence[list[int]]) -> Tensor:
+    def _padded(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """(ids_CL, mask_CL) on the host."""
         lengths = [len(row) for row in rows]
         width = max(lengths)
         padded = [row + [self.pad_id] * (width - len(row)) for row in rows]
-        ids_CL = on(self.device, torch.tensor(padded))
         real = torch.arange(width) < torch.tensor(lengths)[:, None]
-        mask_CL = on(self.device, real.long())
-        if packs(self.encoder, self.autocast):
-            flat = on(self.device, rows_of_lengths(lengths, width))
+        return torch.tensor(padded), real.long()
+
+    def _vectors_together(self, rows: Sequence[list[int]]) -> Tensor:
+        ids_CL, mask_CL = (on(self.device, part) for part in self._padded(rows))
+        if self.compiled is not None:
+            hidden_CLH = self.compiled(ids_CL, mask_CL, None)
+        elif packs(self.encoder, self.autocast):
+            flat = on(self.device, rows_of_lengths([*map(len, rows)], ids_CL.shape[1]))
             [hidden_CLH] = flat_states(self.encoder, ids_CL, flat)
         else:
             hidden_CLH = self.encoder(input_ids=ids_CL, attention_mask=mask_CL).last_hidden_state

@@ -161,6 +161,8 @@ def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
 def weight_copies(model: Ranker, autocast: torch.dtype | None) -> Copies:
     """The copies of a model's weights, as they are, that scoring with gradients disabled reads;
     without those that this thread keeps."""
+    if model.compiled is not None:
+        return {}
     flat = kept_weights(model.encoder, autocast) if model.packs(autocast) else {}
     return {**packed_layers(model, autocast), **flat}
 

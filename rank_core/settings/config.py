@@ -21,7 +21,9 @@ from rank_core.settings.checks import (
     typed,
     wrong_type,
 )
-from rank_core.settings.training import Training
+from rank_core.settings.training import INT8, Training
+
+RUNTIMES = ("auto", "torch", "openvino")
 
 __all__ = [
     "Chat",
@@ -212,6 +214,12 @@ class Evaluation:
         "(dense retrieval): `auto`, where the places of relevant text are known; `yes`: refused "
         "where they are not; `no`",
         rule=("auto", "yes", "no"),
+    )
+    runtime: str = added(
+        "auto",
+        "what computes the encoder of a model as it is, where nothing is trained: torch, openvino "
+        "(on a CPU), or auto: openvino for training.precision=int8, else torch",
+        rule=RUNTIMES,
     )
     keep_chunk_scores: bool = added(
         False, "keeps chunk scores, so that `ranksweep derive` can aggregate them without the model"
@@ -436,6 +444,18 @@ def declared_settings() -> tuple[Setting, ...]:
                     )
                 )
     return tuple(settings)
+
+
+def runtime_of(config: TrialConfig) -> str:
+    """What computes the encoder of a configuration: one of `RUNTIMES` but auto."""
+    return chosen_runtime(config.evaluation.runtime, config.training.precision)
+
+
+def chosen_runtime(runtime: str, precision: str) -> str:
+    """What `auto` is for a precision; any other runtime as it is."""
+    if runtime != "auto":
+        return runtime
+    return "openvino" if precision == INT8 else "torch"
 
 
 def setting_types() -> dict[str, Any]:

@@ -31,7 +31,8 @@ SCHEDULES = (
     "one-cycle-linear-last-epoch",
     "inverse-epoch",
 )
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+INT8 = PRECISIONS[-1]
 UNITS = ("document", "passage")
 LABELS = ("qrels", "first-stage")
 KEEP_WEIGHTS = ("best", "all", "none")
@@ -182,7 +183,8 @@ class Training:
     )
     precision: str = setting(
         "auto",
-        "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, else fp32",
+        "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, else fp32; "
+        "int8: scores on a CPU by OpenVINO, where nothing is trained",
         hf="bf16 fp16",
         rule=PRECISIONS,
     )

@@ -31,6 +31,7 @@ from rank_core.machine import autocast_type, make_deterministic, trial_device
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
+from rank_core.models.runtimes import use_runtime
 from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs
@@ -72,6 +73,7 @@ class FoldModel:
         self.autocast = autocast_type(config.training.precision, device)
         self.model = _start(config, inputs, streams).to(device)
         thin_base(self.model.encoder, self.autocast)
+        use_runtime(self.model, config, inputs.backbone, self.autocast, inputs=inputs)
         if device.type == "cuda":
             self.model.compile_layers(planned_tokens(config, inputs))
         self.scorer = Scorer(config, inputs, self.model, self.autocast)

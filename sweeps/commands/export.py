@@ -21,7 +21,8 @@ from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import RUNTIMES, TrialConfig
+from rank_core.settings.training import PRECISIONS
 from sweeps.commands.hub import FORM, PREFIX, listing, repository_of, require_login, send
 from sweeps.engine.kept_weights import is_trained
 from sweeps.plan.next_command import asked_of
@@ -82,6 +83,9 @@ def main(argv: Sequence[str]) -> int:
     that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage; the seed is
     then the best on dev when interpolated, and an alpha of 0 is refused without --force.
 
+    --runtime openvino adds the graph of the encoder for OpenVINO (extra `openvino`), --precision
+    int8 the quantized one; `Reranker.load` and sentence-transformers (backend="openvino") read it.
+
     --to hf://ORG/NAME sends the folder and the report's page to a private repository of the Hugging
     Face Hub, as the user of `hf auth login`; with --dry-run it lists what would be sent.
 
@@ -112,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
         with kept as parent:
             folder = Path(parent) / (to.name if to else "model")
             try:
-                about = _write(records, analysis, chosen, folder, redact_text(command), repository)
+                about = _write(records, analysis, chosen, folder, redact_text(command), given)
             except SafetensorError as error:  # a full disk
                 raise BadInput(f"{folder} cannot be written: {error}") from None
             _say_exported(analysis, chosen, about, given)
@@ -191,6 +195,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LABEL",
         help="the cell: winner (default), or a label of the table",
     )
+    add(
+        "--runtime",
+        choices=RUNTIMES[1:],
+        help="what computes the encoder where the folder is loaded; openvino writes its graph "
+        "(default: as in the trial)",
+    )
+    asked = "the precision where the folder is loaded; int8 writes the quantized graph of OpenVINO"
+    add("--precision", choices=PRECISIONS, help=f"{asked} (default: as in the trial)")
     add("--seed", type=int, metavar="N", help="the seed (default: the best on dev)")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
     forced = "set the alias `champion` even if the gain is not significant; "
@@ -364,10 +376,10 @@ def _write(
     chosen: Chosen,
     folder: Path,
     command: str,
-    repository: str,
+    given: argparse.Namespace,
 ) -> dict[str, Any]:
     """Write the folder and return the origin of the model as stated in it. The card names the
-    `repository` of the Hub that it is for."""
+    repository of the Hub that it is for."""
     sweep, config = analysis.sweep, trial_config(records, chosen.name)
     run, weights = records.trial_folder(chosen.name), None
     result = records.result(chosen.name)
@@ -391,7 +403,7 @@ def _write(
         chosen.mix,
         license_of(backbone),
         described(backbone),
-        repository,
+        repository_of(given.to),
     )
     noted = run / "interpolation.json"  # the weights that Birch chose on dev
     write_model(
@@ -403,6 +415,8 @@ def _write(
         about=about,
         measured=_measured(analysis, label),
         card=model_card(analysis, card),
+        runtime=given.runtime or "",
+        precision=given.precision or "",
     )
     return about
 

@@ -37,6 +37,7 @@ from rank_core.machine import (
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.dense import DenseChunks
+from rank_core.models.runtimes import use_runtime
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
@@ -336,7 +337,9 @@ def _speed(config: TrialConfig) -> Speed:
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
     with suppress(BadInput):  # without a relevant document
         model.compile_layers(fold_model.planned_tokens(config, inputs))  # as in the trial
-    scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
+    autocast = autocast_type(config.training.precision, device)
+    use_runtime(model, config, inputs.backbone, autocast, inputs=inputs)
+    scorer = Scorer(config, inputs, model, autocast)
     built = time.perf_counter() - before
     rng = generator(0, "probe")
     pairs, groups = _scored(config, inputs, rng), _trained(config, inputs, rng)

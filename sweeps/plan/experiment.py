@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
@@ -59,6 +60,7 @@ class Experiment:
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
     label: Callable[[TrialConfig], str] | None = None
+    crossed: tuple[str, ...] = ()  # settings of which several values cross all points
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings without a value
     settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
     profile: str = "clean"  # of PROFILES; the user's settings override it
@@ -84,6 +86,22 @@ class Experiment:
                 "no sweep"
             )
 
+    def crossing(self, values: Mapping[str, Sequence[Any]]) -> "Experiment":
+        """The experiment with every point, and its baseline's, at every one of these values of
+        `crossed` settings; the baseline has the first of them."""
+        if not values:
+            return self
+
+        def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+            own = self.grid(base, backbone)
+            products = [dict(zip(values, some, strict=True)) for some in product(*values.values())]
+            crossed = (*own.points, own.baseline)
+            points = tuple({**point, **some} for some in products for point in crossed)
+            return Grid(points=points, baseline={**own.baseline, **products[0]})
+
+        # The file stays the one with the experiment's own grid.
+        return replace(self, swept=(*self.swept, *values), grid=grid, file=self.source)
+
     def called(self, name: str | None) -> "Experiment":
         """The same question in a folder of another name, beside its own; None: its own."""
         return replace(self, name=self.name if name is None else name, kind=self.kind or self.name)
@@ -98,16 +116,16 @@ class Experiment:
 
     def label_of(self, config: TrialConfig) -> str:
         """The name of a cell."""
-        if self.label:
-            return self.label(config)
         settings = config.settings()
-        parts = [model_and_windows(config)]
+        parts = [self.label(config) if self.label else model_and_windows(config)]
+        parts += [value_text(settings[name]) for name in self.crossed if name in self.swept]
         beside = os.path.join(os.path.dirname(self.source), "")
         for name in self.swept:
             text = value_text(settings[name])
             if name in FILES and self.source:  # files beside the sweep's own, by their names
                 text = ",".join(one.removeprefix(beside) for one in text.split(","))
-            if name not in NAMED_ANYWAY and text:  # `head rate 1e-5` of training.head_learning_rate
+            # `head rate 1e-5` of training.head_learning_rate
+            if text and not (self.label or name in (*NAMED_ANYWAY, *self.crossed)):
                 short = name.rpartition(".")[2].replace("_learning_rate", " rate")
                 parts.append(f"{short} {text}")
         return ", ".join(parts)

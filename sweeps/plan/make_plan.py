@@ -47,6 +47,9 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     options). Raises `BadInput` for a plan that can never run."""
     names = {*experiment.settings, *options.settings, *_smoke_settings(options)}
     experiment = replace(experiment, profile=options.profile, user_settings=frozenset(names))
+    crossed = {name: options.grids[name] for name in experiment.crossed if name in options.grids}
+    experiment = experiment.crossing(crossed)
+    rest = {name: values for name, values in options.grids.items() if name not in crossed}
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
     check_settings(options.typed_flags, base.settings())
@@ -56,6 +59,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     splits = inputs.collection.splits.values()
     check_measures(base.evaluation.measures, [split.qrels for split in splits])
     _check_room(base, inputs, options.num_workers)
+    options = replace(options, grids=rest)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
     if not experiment.confirms:  # which has a part of the cells of a sweep that was checked
@@ -124,10 +128,11 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
             flag = flag.replace("_", "-")
             raise BadInput(f"a setting is given once, got --{flag} and {name}=")
     for name in [*options.grids, *options.ranges]:
-        if name not in experiment.swept:
+        several = (*experiment.swept, *experiment.crossed)
+        if name not in several:
             raise BadInput(
                 f"only swept settings take several values, got {name}; swept by "
-                f"{experiment.name}: {', '.join(experiment.swept)}. Give it one value, or sweep it "
+                f"{experiment.name}: {', '.join(several)}. Give it one value, or sweep it "
                 "in a file with a [grid]: ranksweep run FILE.toml"
             )
     # Swept settings belong to the points.

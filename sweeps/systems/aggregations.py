@@ -75,6 +75,7 @@ class Aggregation:
     dev: float
     tokens: float  # of the encoder, per query
     seconds: float
+    stated: tuple[str, ...] = ()  # beside windows: what its trial differs in from others
     alpha: float | None = None  # chosen on dev; None: alone
 
     @property
@@ -84,8 +85,8 @@ class Aggregation:
 
     @property
     def label(self) -> str:
-        """`KMaxAvgP 64/32, k 2`."""
-        return system_label(self.config)
+        """`KMaxAvgP 64/32, k 2`, `MaxP 64/32, int8`."""
+        return ", ".join([system_label(self.config), *self.stated])
 
     def scores(self, cell: str) -> pd.DataFrame:
         """Its values as those of a cell."""
@@ -147,7 +148,7 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
         mixed = [s for s in mixed if s.cell in shown]
     ordered = [baseline, *(s for s in alone if s is not baseline)]
     values = as_categories(pd.concat([s.scores(s.cell) for s in ordered], ignore_index=True))
-    names = ("model.name", "chunking.window", "chunking.stride")
+    names = ("model.name", *WINDOWS, *_beside_windows(sweep))
     answered = replace(
         sweep,
         slots=(baseline.cell,),
@@ -164,6 +165,14 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
         interpolated=tuple(s.interpolated(sweep) for s in mixed),
     )
     return replace(answered, serving=_serving(answered, kept, pairs, best))
+
+
+WINDOWS = ("chunking.window", "chunking.stride")
+
+
+def _beside_windows(sweep: Sweep) -> list[str]:
+    """The settings that its trials differ in beside the windows."""
+    return [name for name in sweep.about.swept if name not in WINDOWS]
 
 
 class _Kept:
@@ -202,6 +211,7 @@ class _Kept:
                     trial=trial,
                     heading=heading,
                     config=own,
+                    stated=tuple(str(own.settings()[name]) for name in _beside_windows(self.sweep)),
                     values=self.values(runs),
                     dev=self._dev(runs),
                     tokens=read / queries,

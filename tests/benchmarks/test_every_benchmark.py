@@ -29,6 +29,7 @@ SMALLEST = {
     "least_favourable": ("--simulations", "2", "--only", "bimodal"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
+    "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
     "scoring": ENCODER,
     "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (
@@ -41,7 +42,16 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {"dealing", "modelled_mfu", "launches", "scoring", "training", "sweep_needs", "ways_out"}
+SLOW = {
+    "dealing",
+    "modelled_mfu",
+    "launches",
+    "runtimes",
+    "scoring",
+    "training",
+    "sweep_needs",
+    "ways_out",
+}
 RAY = {"sweep_overhead"}
 LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
 LIBRARY = {"ways_out"}

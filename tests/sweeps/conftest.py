@@ -16,6 +16,7 @@ from sweeps.engine.kept_weights import KeptWeights
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.plan.description import description_of
+from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
@@ -25,7 +26,8 @@ from sweeps.store.storage import Storage
 from sweeps.window_stride import EXPERIMENT
 
 PlanOf = Callable[..., Plan]
-"""Words of a command line to the plan of window_stride over the small collection."""
+"""Words of a command line to the plan of window_stride, or of another `experiment`, over the small
+collection."""
 
 
 @pytest.fixture
@@ -35,10 +37,10 @@ def inputs_words(backbone_folder: Path, collection_folder: Path) -> list[str]:
 
 @pytest.fixture
 def plan_of(inputs_words: list[str]) -> PlanOf:
-    def plan(*words: str) -> Plan:
+    def plan(*words: str, experiment: Experiment = EXPERIMENT) -> Plan:
         given = inputs_words[:2] if "--backbone" in words else inputs_words
         options = parse([*given, *words], prog="window_stride.py", description="")
-        return make_plan(EXPERIMENT, options)
+        return make_plan(experiment, options)
 
     return plan
 

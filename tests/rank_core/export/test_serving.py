@@ -300,3 +300,19 @@ def test_a_file_that_does_not_fit_is_refused(fault, named, tmp_path):
         path = tmp_path / "absent.json"
     with pytest.raises(BadInput, match=named):
         Reranker.serve(folder, path)
+
+
+def test_the_precision_of_the_measurement_is_that_of_the_server(published, tmp_path):
+    path, config = tmp_path / FILE, config_of(published, "maxp")
+    for precision, said in (("bf16", "bf16"), ("auto", None)):
+        own = config.override({"training.precision": precision})
+        setting = serving_setting(own, identity(resolve_backbone(str(published))))
+        assert setting.get("precision") == said
+        path.write_text(json.dumps(setting))
+        assert Reranker.serve(published, path).config.training.precision == precision
+    path.write_text(json.dumps(setting | {"precision": "fp8"}))
+    with pytest.raises(BadInput, match=r"training\.precision"):
+        Reranker.serve(published, path)
+    path.write_text(json.dumps(setting | {"precision": "int8", "runtime": "torch"}))
+    with pytest.raises(BadInput, match="int8"):
+        Reranker.serve(published, path)

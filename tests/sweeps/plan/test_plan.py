@@ -16,6 +16,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.launch.plan_text import plan_text
 from sweeps.plan.make_plan import FEW, search_space
 from sweeps.plan.options import parse
+from sweeps.serving import EXPERIMENT as SERVING
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS
 
 
@@ -179,3 +180,21 @@ def test_a_restricted_grid_keeps_what_all_points_set_alike_and_the_user_does_not
         assert search_space(points, experiment, options).points == tuple(
             {**kept, "training.backbone_learning_rate": rate} for rate in (1e-4, 1e-3)
         )
+
+
+def test_several_precisions_cross_the_points_and_one_is_for_all(plan_of, reranker_folder):
+    words = ("--backbone", str(reranker_folder))
+    once = plan_of(*words, "training.precision=fp32", experiment=SERVING)
+    both = plan_of(*words, "training.precision=fp32,bf16", experiment=SERVING)
+    assert len(pairs(both)) == 2 * len(pairs(once)) + 1  # those of the baseline too
+    assert {cell.config.training.precision for cell in once.cells} == {"fp32"}
+    labels = [cell.label for cell in both.cells]
+    assert labels[1].endswith(", fp32") and labels[-1].endswith(", bf16")
+    assert not any("fp32" in cell.label for cell in once.cells)
+
+
+def test_int8_is_planned_only_where_openvino_is_installed(plan_of, reranker_folder, monkeypatch):
+    monkeypatch.setattr("rank_core.encoders.openvino_runtime.find_spec", lambda name: None)
+    words = ("--backbone", str(reranker_folder), "training.precision=int8")
+    with pytest.raises(BadInput, match=r"pip install '\.\[openvino\]'"):
+        plan_of(*words, experiment=SERVING)
