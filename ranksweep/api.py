@@ -274,10 +274,12 @@ def _sources(system: str, source: Any) -> tuple[Any, ...]:
         # With a file per query set: `compare` knows the names of these.
         return (text,) if SET in text else tuple(sources_of(text))
     if isinstance(source, PathLike):
-        return (path(name, source),)
+        return (str(source) if SET in str(source) else path(name, source),)
     if isinstance(source, Mapping):
         inner = unwrapped(next(iter(source.values()), None))
-        if isinstance(inner, str | PathLike | pd.DataFrame):  # {query set: a source}
+        scores = next(iter(inner.values()), None) if isinstance(inner, Mapping) else None
+        # {query set: a source}, which may be a run as a dictionary.
+        if isinstance(inner, str | PathLike | pd.DataFrame) or isinstance(scores, Mapping):
             on = {str(key): _sources(f"{system} on {key}", own) for key, own in source.items()}
             if many := [key for key, own in on.items() if len(own) != 1]:
                 raise BadInput(f"{name} must be one on each query set, got several on {many[0]}")

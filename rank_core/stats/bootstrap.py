@@ -188,7 +188,11 @@ def rank_stability(
     tau_U = np.array([stats.kendalltau(places, drawn_K).statistic for drawn_K in distinct_KU.T])
     tau_D = tau_U[draw_D.ravel()]
     tau_D = tau_D[~np.isnan(tau_D)]  # without draws in which all are equal
-    low, high = np.quantile(tau_D, [0.025, 0.975]) if len(tau_D) else (np.nan, np.nan)
+    low, high = (
+        np.quantile(tau_D, [0.025, 0.975], method="inverted_cdf")
+        if len(tau_D)
+        else (np.nan, np.nan)
+    )
     replicated_KB = np.stack([replicated_means(matrix, cell, weights) for cell in order])
     first_KB = replicated_KB == replicated_KB.max(axis=0)  # ties share it
     return RankStability(
