@@ -59,7 +59,7 @@ INFINITY := build/infinity/bin/infinity_emb
 OPTIMUM := build/optimum/bin/python
 test-extras: export RANKSWEEP_TEST_INFINITY = $(abspath $(wildcard $(INFINITY)))
 test-extras: export RANKSWEEP_TEST_OPTIMUM = $(if $(wildcard build/optimum/.installed),$(abspath $(OPTIMUM)))
-test-extras: $(VENV)/.installed-dev $(INFINITY) $(OPTIMUM)
+test-extras: $(VENV)/.installed-dev $(INFINITY)
 	$(INSTALL) ".[retrieval,pyterrier,openvino]"
 	$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
 		tests/rank_core/export/test_infinity.py tests/rank_core/export/test_openvino.py \
@@ -82,7 +82,8 @@ $(INFINITY): tests/constraints-infinity.txt
 	$(PYTHON) -m venv --clear build/infinity
 	-build/infinity/bin/pip install --quiet --no-compile --requirement tests/constraints-infinity.txt
 
-# Its torchvision is of CUDA's torch, and no text needs it.
+# sentence-transformers' own OpenVINO, for one test of `make test-extras`. Nothing makes it unasked: its
+# torchvision may bring CUDA's libraries, and no text needs it.
 $(OPTIMUM): tests/constraints-optimum.txt
 	$(PYTHON) -m venv --clear build/optimum
 	-build/optimum/bin/pip install --quiet --no-compile --requirement tests/constraints-optimum.txt && \

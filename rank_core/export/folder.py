@@ -142,8 +142,8 @@ def write_model(
             save_arrays(arrays, unfinished / FREQUENCIES)
         _write_head_and_tokenizer(model, config, backbone, unfinished, alone=not first_stage)
         if model_class(config.model.name).chunk_pooling:
-            own = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
-            setting = serving_setting(config.override(computed), own, first_stage)
+            named = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
+            setting = serving_setting(config.override(computed), named, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
         if own := config.model.name if is_reference(config.model.name) else "":
             write_source(own, unfinished / CODE)

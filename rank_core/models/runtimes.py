@@ -160,7 +160,7 @@ def calibration_rows(config: TrialConfig, inputs: Inputs) -> list[Row]:
         if len(chunks) >= CALIBRATION_ROWS:
             break
     chunks = sorted(chunks[:CALIBRATION_ROWS], key=len)
-    rows = []
+    rows: list[Row] = []
     for start in range(0, len(chunks), ROWS_AT_ONCE):
         batch = pairs.layout(chunks[start : start + ROWS_AT_ONCE])
         given = (batch.input_ids_CL, batch.attention_mask_CL, batch.token_type_ids_CL)

@@ -230,8 +230,8 @@ def _facts(job: RerankJob) -> dict[str, object]:
 
     collection = load_collection(job.collection).content_hash
     if job.published:
-        contents = {"backbone_hash": job.model.backbone.content_hash}
-        model = job.published.fingerprint(collection_hash=collection, **contents)
+        backbone = job.model.backbone.content_hash
+        model = job.published.fingerprint(collection_hash=collection, backbone_hash=backbone)
     else:
         model = digest(Path(job.folder) / EXPORT_FILE)  # has the hashes of all others
     queries = job.queries and (named_digest(job.queries, "queries") or digest(Path(job.queries)))

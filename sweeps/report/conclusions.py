@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from rank_core.stats.compare import CellComparison, false_positive_interval
-from rank_core.stats.family import ENOUGH_SEEDS
+from rank_core.stats.moderation import ENOUGH_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
 from sweeps.report.chunk_sizes import answer as chunk_size

@@ -14,7 +14,8 @@ from rank_core.settings.config import TrialConfig
 
 PYTHON = "RANKSWEEP_TEST_OPTIMUM"
 pytestmark = pytest.mark.skipif(
-    not os.environ.get(PYTHON), reason=f"{PYTHON} names no Python: `make test-extras` has it"
+    not os.environ.get(PYTHON),
+    reason=f"{PYTHON} names no Python: `make build/optimum/bin/python` makes it",
 )
 QUERY = "read a file line by line"
 TEXTS = ["Return the next line of the file.", "The largest of several numbers. " * 4]
