@@ -42,7 +42,8 @@ BASH_FUNCTION = """
 }}"""
 BASH_END = """
 # A setting is followed by its value, without a space; other words may be files. Of several values
-# the last one is completed. bash replaces what stands behind the last of COMP_WORDBREAKS (=, @).
+# the last one is completed. bash replaces what stands behind the last =, or from the
+# last @ on.
 _ranksweep_complete() {
   local line=${COMP_LINE:0:COMP_POINT} word=${COMP_WORDS[COMP_CWORD]} value
   line=${line##*[[:space:]]}
@@ -53,8 +54,10 @@ _ranksweep_complete() {
   fi
   [[ $word == [=@:] ]] && word=
   local values=${line#*=} fixed=${line%"$word"}
+  fixed=${fixed%@}
   local last=${values##*,}
   COMPREPLY=()
+  compopt +o filenames  # which would quote @ and commas
   for value in $(compgen -W "$(_ranksweep_values "${line%%=*}")" -- "$last"); do
     value=${line%"$last"}$value
     COMPREPLY+=("${value#"$fixed"}")

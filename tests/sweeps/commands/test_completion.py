@@ -100,8 +100,8 @@ def test_bash_offers_files_where_a_file_may_stand(scripts):
         ("training.loss = ranknet,teacher-r", ["ranknet,teacher-ranknet"]),
         ("training.loss=ranknet,teacher-r", ["training.loss=ranknet,teacher-ranknet"]),
         ("collection = robust04-t", ["robust04-title"]),
-        ("evaluation.measures = nDCG @ 10,RR", ["10,RR@10"]),
-        ("evaluation.measures = nDCG @", ["10"]),
+        ("evaluation.measures = nDCG @ 10,RR", ["@10,RR@10"]),
+        ("evaluation.measures = nDCG @", ["@10"]),
         ("evaluation.measures=nDCG@10,RR", ["evaluation.measures=nDCG@10,RR@10"]),
         ("training.keep_run = t", ["true"]),
         ("model.backbone = tiny-docs-", ["tiny-docs-untrained"]),
@@ -111,7 +111,8 @@ def test_bash_offers_files_where_a_file_may_stand(scripts):
 )
 def test_bash_offers_the_values_of_a_setting(scripts, words, offered):
     """COMP_WORDBREAKS may lack = and @."""
-    assert in_bash(scripts["bash"], "ranksweep", "run", "seeds", *words.split()) == offered
+    unquoted, *found = in_bash(scripts["bash"], "ranksweep", "run", "seeds", *words.split())
+    assert (unquoted, found) == ("compopt +o filenames", offered)
 
 
 def test_every_setting_with_known_values_has_its_own(scripts):
