@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from rank_core.stats.design import Goal, planned_detectable, planned_variances
+from rank_core.stats.design import Goal, Pairing, planned_detectable, planned_variances
 from rank_core.stats.matrix import score_matrix
+from rank_core.stats.variance import SeedCorrelation
 from sweeps.__main__ import main
 from sweeps.report.build import write_report
+from sweeps.report.reliability import pairing_sentence
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
@@ -125,6 +127,35 @@ def test_systems_near_the_best_are_named_by_the_margin_that_was_fixed_before(
 def test_two_seeds_do_not_say_what_they_would_find(tmp_path: Path) -> None:
     found = told(write_sweep(tmp_path, seeds=(1, 2), num_queries=60))
     assert "seeds differ" in found.said and "% power" not in found.said
+
+
+@pytest.mark.parametrize(
+    ("r", "low", "paired", "said"),
+    [
+        (
+            0.8,
+            0.4,
+            True,
+            ": a difference found with 80% power is 0.010 with paired seeds and 0.020",
+        ),
+        (
+            0.8,
+            0.4,
+            False,
+            ": a difference found with 80% power is 0.010 with paired seeds and 0.020",
+        ),
+        (0.2, -0.2, True, ", which does not show that pairing gains anything."),
+        (0.2, -0.2, False, "With training.paired_seeds=true they share"),
+    ],
+)
+def test_what_pairing_gains_is_said_where_it_is_no_accident(
+    r: float, low: float, paired: bool, said: str, tmp_path: Path
+) -> None:
+    sweep = load_sweep(write_sweep(tmp_path))
+    found = Pairing(SeedCorrelation(r, low, 0.9, 3, 5), independent=0.02, paired=0.01)
+    text = pairing_sentence(sweep, found, paired=paired)
+    assert said in text and f"correlate by +{r:.2f} between systems (95% interval" in text
+    assert pairing_sentence(sweep, None, paired=paired) == ""
 
 
 def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from rank_core.data.groups import document_clusters, read_clusters
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.stats.compare import CellComparison
 from ranksweep import compare, load
@@ -265,5 +266,12 @@ def test_several_collections_of_runs_from_python(runs: Path, tmp_path: Path) -> 
     assert found.frame["measure"].tolist()[:3] == ["mean RR@10", "x RR@10", "y RR@10"]
     own = by_command.analysis.comparisons
     assert found.frame["p_both"].dropna().tolist() == [pair.p_both for pair in own]
+    paths = {one: [tmp_path / "{set}" / f"{one}.{i}.run" for i in (1, 2, 3)] for one in "ab"}
+    held = {
+        one: [{name: read_run(tmp_path / name / file.name) for name in qrels} for file in files]
+        for one, files in paths.items()
+    }
+    for other in (paths, held):
+        assert compare(other, qrels, measures="RR@10").frame.equals(found.frame)
     with pytest.raises(BadInput, match="in Python systems="):
         compare(systems, runs / "q.qrels")
