@@ -172,15 +172,19 @@ def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(
     assert not any(found.label(system) in first for system in left)
 
 
-def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval(tmp_path, capsys) -> None:
-    folder = write_sweep(tmp_path, seed_deviation=0.03)
+@pytest.mark.parametrize("seeds", [range(1, 4), range(1, 6)])
+def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval_from_five_seeds_on(
+    seeds: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_sweep(tmp_path, seeds=tuple(seeds), seed_deviation=0.03)
     worst = max(one["predicted_false_positive_rate"] for one in told(folder).primary())
     assert main(["compare", str(folder), "--verbose"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    shown = re.search(r"of up to (\d+)% \((\d+)% to (\d+)%\), not 5%", text)
+    shown = re.search(r"of up to (\d+)%( \((\d+)% to (\d+)%\))?, not 5%", text)
     assert shown, text
-    rate, low, high = map(int, shown.groups())
-    assert 20 < rate == round(100 * worst) and low < rate < high
+    assert 20 < int(shown[1]) == round(100 * worst)
+    assert bool(shown[2]) == (len(seeds) == 5)
+    assert not shown[2] or int(shown[3]) < int(shown[1]) < int(shown[4])
 
 
 def test_an_interval_that_no_measure_fills_has_no_numbers(tmp_path: Path) -> None:
