@@ -33,6 +33,7 @@ FOLDER = "results/window_stride/python-docs"
 IN_PLACE = {"medquad": "python-docs", "msmarco-doc": "python-docs"}
 """{collection that is not ours to ship: what stands for it}."""
 _TEACHER, _TRACKERS = "tests/sweeps/commands/test_teach.py", "extras that tests do not have"
+_OPENVINO = "an extra; tests/rank_core/encoders/test_openvino_runtime.py"
 LEFT_OUT = {
     **NOT_OURS,
     "from sentence_transformers import": "an extra that tests do not have",
@@ -49,8 +50,12 @@ LEFT_OUT = {
     "ranksweep compare results/aggregation": "two sweeps of the reader",
     "ranksweep doctor --gpu": "a GPU",
     "ranksweep export results/window_stride/python-docs --to hf": "the Hub",
+    "ranksweep export results/window_stride/mine --to model --runtime openvino": _OPENVINO,
     "ranksweep run chunk_size --collection medquad": "downloads",
+    "ranksweep run chunk_size --collection mine --backbone intfloat": _OPENVINO,
+    "ranksweep run serving --collection mine --backbone model training.precision": _OPENVINO,
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
+    "ranksweep run docs/examples/windows_minilm": "a published model",
     "ranksweep run seeds training.negatives_from": _TEACHER,
     "ranksweep run seeds training.teacher": _TEACHER,
     "ranksweep run teacher.toml": "a published model",
