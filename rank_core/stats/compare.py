@@ -8,7 +8,7 @@ a slot share a letter and are one family of the correction.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 from typing import Any
 
@@ -104,6 +104,14 @@ class CellComparison:
         # A single run with a p-value is that of a deterministic system.
         seeds = [S for S in (self.num_seeds_system, self.num_seeds_baseline) if S > 1]
         return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
+
+    @property
+    def in_family(self) -> "CellComparison":
+        """The comparison with the interval of its family, which belongs to a corrected p; itself
+        where it has none, or is alone."""
+        if self.family_size == 1 or math.isnan(self.family_low):
+            return self
+        return replace(self, ci_low=self.family_low, ci_high=self.family_high)
 
     @takes(alpha=probability)
     def significant(self, alpha: float) -> bool:

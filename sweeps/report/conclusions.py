@@ -157,7 +157,7 @@ def correction(analysis: Analysis) -> str:
     how = compared[0].correction
     if sweep.correction == "bh":
         how += f"; about {100 * sweep.about.alpha:g}% of the significant differences may be false"
-    adjusted = f"p is corrected by {how}; intervals are not"
+    adjusted = f"p is corrected by {how}; the intervals of the table are not"
     if family == 1:
         adjusted = "A single comparison needs no correction"
     elif sweep.correction == "none":
@@ -248,15 +248,16 @@ def _is(compared: Sequence[CellComparison]) -> str:
 
 def _named(analysis: Analysis, compared: Sequence[CellComparison]) -> str:
     label = analysis.sweep.label
-    return names_text([f"{label(c.system)} by {_gain(analysis, c)}" for c in compared], most=2)
+    gains = [f"{label(c.system)} by {_gain(analysis, c)}" for c in compared]
+    return names_text(gains, most=2 if len(gains) == 2 else 1)
 
 
 def _gain(analysis: Analysis, comparison: CellComparison) -> str:
-    """`+0.012 (95% interval +0.003 to +0.021)`."""
-    interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
-    return (
-        f"{signed(comparison.delta)} ({level_text(analysis.sweep.about.alpha)} interval {interval})"
-    )
+    """`+0.012 (simultaneous 95% interval +0.003 to +0.021)`: the verdict beside it is corrected."""
+    own = comparison.in_family
+    interval = interval_text(own).removesuffix(ONE_RUN)  # the sentence says it
+    kind = "simultaneous " * (own is not comparison) + level_text(analysis.sweep.about.alpha)
+    return f"{signed(comparison.delta)} ({kind} interval {interval})"
 
 
 def paired_t_test(analysis: Analysis) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rank_core.stats.compare import CellComparison
@@ -110,9 +110,8 @@ def _gain(analysis: Analysis, pair: CellComparison, whose: str) -> Merit:
     is that of all at once, as the corrected p is."""
     sweep, digits = analysis.sweep, analysis.sweep.digits
     detail = interval_text(pair, digits, "paper")
-    if whose and pair.family_size > 1 and not math.isnan(pair.family_low):
-        whole = replace(pair, ci_low=pair.family_low, ci_high=pair.family_high)
-        detail = f"{interval_text(whole, digits, 'paper')}, simultaneous"
+    if whose and pair.in_family is not pair:
+        detail = f"{interval_text(pair.in_family, digits, 'paper')}, simultaneous"
     name = _named(pair.delta, whose, sweep.label(pair.baseline))
     return Merit(name, signed(pair.delta, digits), detail=detail)
 
