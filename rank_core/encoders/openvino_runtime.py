@@ -17,6 +17,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -86,6 +87,7 @@ class CompiledEncoder:
             "PERFORMANCE_HINT": "LATENCY",
         }
         self._compiled = core.compile_model(graph, "CPU", how)
+        self.described = f"OpenVINO {version('openvino')}, {precision}"
         self._names = [port.any_name for port in self._compiled.inputs]
         self._own = threading.local()
 

@@ -131,7 +131,11 @@ class FoldModel:
             evaluation=scorer.work,
             ties=scorer.work.ties - ties_before,
             notes=final.notes,
-            layers=getattr(self.model.encoder, "layers_read", ""),
+            layers=(
+                self.model.compiled.described
+                if self.model.compiled
+                else getattr(self.model.encoder, "layers_read", "")
+            ),
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], Best | None]:

@@ -47,7 +47,7 @@ class ModelResult:
     evaluation: Work = field(default_factory=Work)
     ties: int = 0  # on test
     notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
-    layers: str = ""  # of flat rows on a GPU: compiled, not compiled
+    layers: str = ""  # of flat rows on a GPU: compiled, not compiled; elsewhere OpenVINO's version
 
 
 @dataclass(frozen=True)

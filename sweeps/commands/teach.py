@@ -143,15 +143,14 @@ def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig
 def candidates(collection: Collection, depth: int) -> Run:
     """The first `depth` training candidates of each query, then its relevant documents that are not
     among them: a teacher's losses and filters compare candidates with these."""
-    run: Run = {}
     split = collection.splits["train"]
-    for query_id in split.qrels:
-        ranked = dict(list(split.candidates.get(query_id, {}).items())[:depth])
-        lowest = min(ranked.values(), default=0.0)
-        [missing] = _missing(collection, {query_id: ranked}).values()
-        run[query_id] = ranked | {
-            doc_id: lowest - place for place, doc_id in enumerate(missing, start=1)
-        }
+    run: Run = {
+        query_id: dict(list(split.candidates.get(query_id, {}).items())[:depth])
+        for query_id in split.qrels
+    }
+    for query_id, missing in _missing(collection, run).items():
+        lowest = min(run[query_id].values(), default=0.0)
+        run[query_id] |= {doc_id: lowest - place for place, doc_id in enumerate(missing, start=1)}
     return run
 
 

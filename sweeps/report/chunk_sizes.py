@@ -26,6 +26,7 @@ from sweeps.report.table import Table, TableCell, table, table_row
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
+from sweeps.systems.load import in_clusters
 from sweeps.terminal.notation import relation, short_signed
 
 BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
@@ -246,9 +247,10 @@ def evidence_table(analysis: Analysis) -> Table | None:
     columns, cells, count = [], [*analysis.sweep.indexes], 0
     for own in scores.values():
         matrix = score_matrix(own, measure="evidence", cells=cells)
+        matrix = in_clusters(analysis.sweep, matrix)
         best = best_set(matrix, alpha=analysis.sweep.about.alpha, deterministic=cells)
         columns.append((matrix, set(best.judged)))
-        count = len(matrix.query_ids)
+        count = matrix.num_queries
     rows = [
         table_row(analysis.sweep.label(cell), *(_share(cell, *column) for column in columns))
         for cell in cells

@@ -1,6 +1,7 @@
 """The answer of a sweep over chunk sizes, by hand."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from sweeps.report import chunk_sizes
 from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.systems.chunk_sizes import IndexFacts
+from sweeps.systems.clusters import Clusters
 
 QUERIES = 40
 NOISE = np.random.default_rng(1).normal(0, 0.02, (6, QUERIES))
@@ -192,3 +194,24 @@ def test_snapped_chunks_and_titles_are_said():
 def test_bytes_are_short():
     sizes = {999: "999 bytes", 1_000: "1.0 kB", 3_389_952: "3.4 MB", 2_500_000_000: "2.5 GB"}
     assert {number: chunk_sizes.bytes_text(number) for number in sizes} == sizes
+
+
+@pytest.mark.parametrize(("clusters", "alike"), [(None, False), (4, True)])
+def test_evidence_is_told_apart_over_clusters_of_queries(clusters, alike):
+    """Queries of one document gain and lose together."""
+    gain = np.repeat([0.35, 0.2, -0.15, 0.0], QUERIES // 4) + NOISE[0]
+    shares = {"cut": np.full(QUERIES, 0.1), "small": 0.4 + gain, "large": 0.4 + NOISE[1]}
+    indexes = {
+        cell: replace(INDEXES[cell], evidence={1024: {f"q{n}": x for n, x in enumerate(own)}})
+        for cell, own in shares.items()
+    }
+    analysis = analysis_of({"cut": -0.2, "small": 0.1, "large": 0.1}, {}, indexes)
+    of = {f"q{n}": f"c{n // (QUERIES // 4)}" for n in range(QUERIES)}
+    analysis.sweep.clusters = Clusters("a file", {"woods": of}) if clusters else None
+    analysis.sweep.collections = {"woods": ["nDCG@10"]}
+    shown = chunk_sizes.evidence_table(analysis)
+    marks = {row.cells[0].text: row.cells[1] for row in shown.rows}
+    assert marks["128/0%"].letters == ("=",) and marks["cut at 512"].letters == ()
+    assert bool(marks["512/0%"].letters) == alike
+    assert marks["128/0%"].text == f"{shares['small'].mean():.3f}"
+    assert f"({QUERIES} queries of test)" in shown.caption
