@@ -174,11 +174,15 @@ def test_a_first_stage_that_would_be_overlooked_is_refused(folder, name):
 
 @pytest.mark.parametrize("name", ["bm25.trec", "notes.txt", "bm25.run.bak"])
 def test_what_stands_beside_a_run_and_is_none_is_left_alone(folder, name):
-    (folder / "test" / name).write_text("e1 Q0 d3 1 2.5 other\n")
-    if name != "bm25.trec":
+    is_run = name == "bm25.trec"
+    if not is_run:
         (folder / RUN).unlink()
-        (folder / "test" / name).write_text("some words\n")
-    load_folder(folder)
+    expected = load_folder(folder)
+    text = "e1 Q0 d3 1 2.5 other\n" if is_run else "some words\n"
+    (folder / "test" / name).write_text(text)
+    found = load_folder(folder)
+    assert dict(found.splits["test"].candidates) == dict(expected.splits["test"].candidates)
+    assert found.content_hash == expected.content_hash
 
 
 def test_a_query_of_two_splits_is_refused(folder):
