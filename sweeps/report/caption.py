@@ -230,13 +230,14 @@ def families_sentence(analysis: Analysis) -> str:
     if sweep.about.correct_over == TABLE:
         return (
             "All comparisons of the table share alpha: each family, the comparisons of a measure "
-            f"with a baseline, has 1/{analysis.num_families} of it. Intervals are not corrected."
+            f"with a baseline, has 1/{analysis.num_families} of it. The intervals of the table are "
+            "not corrected."
         )
     text = "A family is the comparisons of a measure with a baseline"
     if len({(mark, measure) for mark, measure, _ in analysis.compared}) > 1:
         text += f"; {sweep.primary} decides, and the other measures and letters are families of "
         text += "their own, which are not corrected for each other"
-    return f"{text}. Intervals are not corrected."
+    return f"{text}. The intervals of the table are not corrected."
 
 
 def copies_sentence(analysis: Analysis) -> str:
