@@ -1,7 +1,8 @@
-"""The passages of MedQuAD as a collection to start from: `python medquad_passages.py medquad medquad-far OUT`.
+"""MedQuAD's passages as a collection: `python medquad_passages.py medquad medquad-far OUT`.
 
-A training query is the question of a passage. Dev and test are those of medquad-far, over the passages that its documents
-hide. A page whose subject is asked for there is searched, and gives no training query.
+A training query is the question of a passage. Dev and test are those of medquad-far, over the
+passages that its documents hide. A page whose subject is asked for there is searched, and gives no
+training query.
 """
 
 import gzip
@@ -27,9 +28,15 @@ def queries_of(folder: Path, split: str) -> dict[str, str]:
 
 def write_split(folder: Path, queries: dict[str, str], relevance: Judgments) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "queries.tsv").write_text("".join(f"{query_id}\t{text}\n" for query_id, text in queries.items()))
+    (folder / "queries.tsv").write_text(
+        "".join(f"{query_id}\t{text}\n" for query_id, text in queries.items())
+    )
     (folder / "qrels.trec").write_text(
-        "".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id in queries for doc_id, grade in relevance[query_id].items())
+        "".join(
+            f"{query_id} 0 {doc_id} {grade}\n"
+            for query_id in queries
+            for doc_id, grade in relevance[query_id].items()
+        )
     )
 
 
@@ -58,7 +65,11 @@ def main(pages: Path, far: Path, out: Path) -> None:
     for passage in passages:
         question = " ".join(passage["question"].split())
         named = any(subject in question.casefold() for subject in asked)
-        if not named and texts[passage["doc_id"]]["title"].casefold() not in asked and question.casefold() not in kept:
+        if (
+            not named
+            and texts[passage["doc_id"]]["title"].casefold() not in asked
+            and question.casefold() not in kept
+        ):
             answers[question][passage["passage_id"]] = 1
     # By hash, so that the first N training queries are a random sample of all subjects.
     drawn = sorted(answers, key=lambda text: hashlib.sha256(text.encode()).digest())
