@@ -62,6 +62,7 @@ NOT_COMPUTED = {
 bge-reranker-v2.5-gemma2-lightweight."""
 MOST_LAYERS = 1_000
 _SIZE = re.compile(r"^num_|^n_|_size$|_heads$|_layers$")
+_NUMBER = re.compile(r"\.\d+\.")
 _LEGACY, _NOW = re.compile(r"gamma$|beta$"), {"gamma": "weight", "beta": "bias"}
 """Names of TensorFlow for the weights of a normalisation."""
 _WRAPPERS = (r"^(?:(?:module|_orig_mod)\.)+", r"_orig_mod\.")
@@ -349,6 +350,7 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
         if found is not None and found != shape:
             raise _other_size(folder, key, found, shape)
         missing += found is None
+    _require_counted(folder, [*own], [*stored], base)
     # Names may have changed in ways that transformers knows: it decides, where there is memory.
     numbers = [sum(map(math.prod, sizes.values())) for sizes in (own, stored)]
     if missing and numbers[0] <= 2 * numbers[1]:
@@ -359,6 +361,20 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
             f"makes a model of {numbers[0]:,} weights, and {numbers[1]:,} are stored",
         )
     return model
+
+
+def _require_counted(folder: Path, own: list[str], stored: list[str], base: str) -> None:
+    """Raises `BadInput` for stored weights of a layer beyond those that the configuration counts,
+    which transformers leaves out. A head, whose names are no layer's, may be left out."""
+    known = {key.removeprefix(base) for key in own}
+    layers = {_NUMBER.sub(".N.", key) for key in known if _NUMBER.search(key)}
+    beyond = (key for key in (key.removeprefix(base) for key in stored) if key not in known)
+    if over := next((key for key in beyond if _NUMBER.sub(".N.", key) in layers), None):
+        raise damaged(
+            folder / CONFIG,
+            f"counts fewer layers than the weights have, which hold {over}",
+            "save a model of fewer layers with its own save_pretrained",
+        )
 
 
 def require_all(name: str, missing: list[str]) -> None:
