@@ -148,8 +148,9 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
-    for cells in groups:
-        speed = _nearest(cells[0], largest, speeds)
+    for number, cells in enumerate(groups):
+        own = speeds[number : number + 1]
+        speed = own[0] if own else _nearest(cells[0], largest, speeds)
         for cell in cells:
             tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
             if cell.cell in unread:
@@ -196,7 +197,8 @@ def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEs
 
 
 def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Speed]) -> Speed:
-    """The speed of the measured cell with the same model, or else with the nearest cost."""
+    """The speed of a measured cell for one that was not: with the same model if there is one, of
+    the nearest cost."""
 
     def distance(pair: tuple[PlannedCell, Speed]) -> tuple[bool, float]:
         other = pair[0]

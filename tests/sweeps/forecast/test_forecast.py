@@ -1,6 +1,8 @@
 """Estimates against sums by hand; intervals against what they promise."""
 
 import math
+from collections import defaultdict
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import torch
 from rank_core.chunking.inputs import load_inputs
 from rank_core.models.ranker import Ranker
 from rank_core.trial import fold_model
+from sweeps.chunk_size import EXPERIMENT as CHUNK_SIZE
 from sweeps.forecast import forecast as module
 from sweeps.forecast.forecast import (
     SPREAD,
@@ -146,3 +149,21 @@ def test_a_smaller_stride_is_forecast_to_take_longer(plan_of):
     known = forecast(plan, options)
     _, dense, sparse = (known.trials[cell.cell] for cell in plan.cells)
     assert dense.seconds > sparse.seconds > 0 and dense.tokens > 1.5 * sparse.tokens
+
+
+def test_every_kind_has_its_own_speed_where_all_are_measured(plan_of, monkeypatch):
+    rates = {"fp32": 1.0, "bf16": 3.0}
+    monkeypatch.setattr(
+        module,
+        "_speed",
+        lambda config: replace(SPEED, scoring=rates[config.training.precision], start_seconds=0.0),
+    )
+    plan = plan_of("training.precision=fp32,bf16", experiment=CHUNK_SIZE)
+    known = forecast(plan, parse(["--engine", "local"], prog="chunk_size.py", description=""))
+    assert known.num_measured == known.num_kinds
+    seconds = defaultdict(dict)
+    for cell in plan.cells:
+        chunking, precision = cell.config.chunking, cell.config.training.precision
+        seconds[chunking][precision] = known.trials[cell.cell].seconds
+    pairs = [each for each in seconds.values() if len(each) == 2]
+    assert pairs and all(pair["bf16"] > 2 * pair["fp32"] for pair in pairs)
