@@ -67,7 +67,7 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     number_of = {query_id: str(number) for number, query_id in enumerate(qrels, start=1)}
     judged = {number_of[query_id]: documents for query_id, documents in qrels.items()}
     ranked = {
-        number_of[query_id]: documents
+        number_of[query_id]: _in_one_order(documents)
         for query_id, documents in run.items()
         if documents and query_id in number_of
     }
@@ -81,12 +81,19 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     return _finite(by_query, name)
 
 
+def _in_one_order(scores: Mapping[str, float]) -> dict[str, float]:
+    """A query's documents by score, in which equal scores keep the order given: the libraries
+    behind the measures break ties in different ways, so that nDCG@10 would be of another ranking
+    than RR@10."""
+    ordered = sorted(scores, key=scores.__getitem__, reverse=True)
+    return untied({doc_id: scores[doc_id] for doc_id in ordered})
+
+
 def _own_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     """The values of a user's function of {doc_id: grade} and the ranked documents, best first."""
     measure, values = load("measure", name), dict[str, float | None]()
     for query_id, grades in qrels.items():
-        scores = run.get(query_id, {})
-        ranked = sorted(scores, key=lambda doc_id: -scores[doc_id])
+        ranked = [*_in_one_order(run.get(query_id, {}))]
         with guarded(f"measure {name}"):
             values[query_id] = float(measure(grades, ranked)) if ranked else 0.0
     return _finite(values, name)

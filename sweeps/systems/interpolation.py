@@ -34,7 +34,7 @@ from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System, seed_means
 
-VERSION = 1  # of what the stored tables hold
+VERSION = 2  # of what the stored tables hold; 1: ties of a first stage in another order
 _KEY = b"ranksweep"
 FOLDS = "folds.parquet"
 

@@ -88,6 +88,19 @@ def test_the_order_of_ties_is_that_of_the_run_in_every_measure():
         assert found["q", "nDCG@10"] == pytest.approx(1 / log2(place + 1))
 
 
+@pytest.mark.parametrize(
+    "scores", [(2.0, 2.0, 2.0), (2.0, 2.0 - 1e-9, 2.0 - 2e-9), (0.0, -0.0, 0.0)]
+)
+@pytest.mark.parametrize("relevant", ["a", "b", "c"])
+def test_tied_scores_are_one_ranking_for_all_measures(relevant, scores):
+    run = {"q": dict(zip("bca", scores, strict=True))}
+    rank = 1 + "bca".index(relevant)
+    qrels = {"q": {relevant: 1}}
+    expected = {"RR": 1 / rank, "nDCG@10": 1 / log2(1 + rank), "AP": 1 / rank, "P@1": float(rank == 1)}
+    for name, value in expected.items():
+        assert query_values(qrels, run, name) == {"q": pytest.approx(value)}, name
+
+
 def test_scores_without_ties_fall_strictly_and_by_no_more_than_is_needed():
     scores = without_ties([2.0, 2.0, 2.0, 1.5, 1.0])
     step = 2.0**-23  # of a float32 between 1 and 2
