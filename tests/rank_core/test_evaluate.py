@@ -96,7 +96,12 @@ def test_tied_scores_are_one_ranking_for_all_measures(relevant, scores):
     run = {"q": dict(zip("bca", scores, strict=True))}
     rank = 1 + "bca".index(relevant)
     qrels = {"q": {relevant: 1}}
-    expected = {"RR": 1 / rank, "nDCG@10": 1 / log2(1 + rank), "AP": 1 / rank, "P@1": float(rank == 1)}
+    expected = {
+        "RR": 1 / rank,
+        "nDCG@10": 1 / log2(1 + rank),
+        "AP": 1 / rank,
+        "P@1": float(rank == 1),
+    }
     for name, value in expected.items():
         assert query_values(qrels, run, name) == {"q": pytest.approx(value)}, name
 
