@@ -38,10 +38,13 @@ def reported(
 
 
 def _state(done: int, total: int | None, seconds_each: float) -> str:
-    """`12 of 500, 2.0/s, about 4 min left`."""
+    """`12 of 500, 2.0/s, about 4 min left`; of slow steps `1 of 4, 40 s each`."""
     rate = 1 / seconds_each
     text = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-    text += f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
+    if rate < 0.5:
+        text += f", {seconds_each:.0f} s each"
+    else:
+        text += f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
     if total is None:
         return text
     seconds = round(seconds_each * (total - done))

@@ -12,3 +12,10 @@ def test_a_file_gets_a_line_every_half_minute(capsys):
     assert lines[0] == "making tiny: 60 of 500, 2.0/s, about 3 min left"
     assert lines[-2] == "making tiny: 480 of 500, 2.0/s, about 10 s left"
     assert lines[-1] == "making tiny: done after 250 s" and len(lines) == 9
+
+
+def test_slow_steps_are_said_in_seconds_each(capsys):
+    clock = iter(range(0, 4000, 40))
+    assert [*reported(range(4), "shards", clock=lambda: float(next(clock)))] == [0, 1, 2, 3]
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("shards: 1 of 4, ") and " s each, about " in first
