@@ -81,10 +81,13 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     return _finite(by_query, name)
 
 
-def _in_one_order(scores: Mapping[str, float]) -> dict[str, float]:
+def _in_one_order(scores: Mapping[str, float]) -> Mapping[str, float]:
     """A query's documents by score, in which equal scores keep the order given: the libraries
     behind the measures break ties in different ways, so that nDCG@10 would be of another ranking
     than RR@10."""
+    given_K = np.fromiter(scores.values(), np.float32, len(scores))
+    if (given_K[1:] < given_K[:-1]).all():
+        return scores
     ordered = sorted(scores, key=scores.__getitem__, reverse=True)
     return untied({doc_id: scores[doc_id] for doc_id in ordered})
 
