@@ -85,7 +85,7 @@ def _in_one_order(scores: Mapping[str, float]) -> Mapping[str, float]:
     """A query's documents by score, in which equal scores keep the order given: the libraries
     behind the measures break ties in different ways, so that nDCG@10 would be of another ranking
     than RR@10."""
-    given_K = np.fromiter(scores.values(), np.float32, len(scores))
+    given_K = _in_single([*scores.values()])
     if (given_K[1:] < given_K[:-1]).all():
         return scores
     ordered = sorted(scores, key=scores.__getitem__, reverse=True)
@@ -227,7 +227,7 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
     Tools break ties differently (trec_eval by descending doc_id, Lucene by ascending doc_id);
     without ties they all measure the same ranking.
     """
-    given_K = np.asarray(scores_K, dtype=np.float32)
+    given_K = _in_single(scores_K)
     if (given_K < np.append(np.float32(np.inf), given_K[:-1])).all():
         return given_K.tolist()
     scores: list[float] = []
@@ -236,6 +236,12 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
         limit = min(score, np.nextafter(limit, np.float32(-np.inf)))
         scores.append(float(limit))
     return scores
+
+
+def _in_single(scores_K: Sequence[float] | NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores as trec_eval keeps them; those beyond its largest number are infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(scores_K, dtype=np.float32)
 
 
 def untied(ranked: Mapping[str, float]) -> dict[str, float]:

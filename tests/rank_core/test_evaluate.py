@@ -89,7 +89,8 @@ def test_the_order_of_ties_is_that_of_the_run_in_every_measure():
 
 
 @pytest.mark.parametrize(
-    "scores", [(2.0, 2.0, 2.0), (2.0, 2.0 - 1e-9, 2.0 - 2e-9), (0.0, -0.0, 0.0)]
+    "scores",
+    [(2.0, 2.0, 2.0), (2.0, 2.0 - 1e-9, 2.0 - 2e-9), (0.0, -0.0, 0.0), (1e300, 1e299, 1.0)],
 )
 @pytest.mark.parametrize("relevant", ["a", "b", "c"])
 def test_tied_scores_are_one_ranking_for_all_measures(relevant, scores):
