@@ -197,23 +197,28 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     return model
 
 
-def check_start(config: TrialConfig, backbone: Backbone, seeds: Iterable[int]) -> None:
-    """Raises `BadInput` where the weights that trials of these seeds start from are missing,
-    damaged, no numbers or of another encoder. The model is built for that, unless it is large: then
-    the trial alone finds another encoder."""
+def check_start(config: TrialConfig, backbone: Backbone, seeds: Iterable[int]) -> tuple[str, ...]:
+    """The parts of the model that the weights from which trials of these seeds start lack, so that
+    they are drawn. Raises `BadInput` where weights are missing, damaged, no numbers or of another
+    encoder. The model is built for that, unless it is large: then the trial alone finds them."""
     paths = sorted({weights_file(config.training.init_from, seed) for seed in seeds})
     if not issubclass(model_class(config.model.name), Ranker):
-        return
+        return ()
     saved = {}
     for path in paths:
         require_base(path, backbone.content_hash)
         saved[path] = saved_shapes(path)
         check_finite(path)
-    if 4 * num_parameters(backbone.folder) <= LARGE:
-        learned = build_model(config, backbone, init_seed=0).learned_state()
-        own = {name: tuple(weight.shape) for name, weight in learned.items()}
-        for path, shapes in saved.items():
-            require_encoder(path, own, shapes)
+    if 4 * num_parameters(backbone.folder) > LARGE:
+        return ()
+    learned = build_model(config, backbone, init_seed=0).learned_state()
+    own = {name: tuple(weight.shape) for name, weight in learned.items()}
+    lacking = dict[str, None]()
+    for path, shapes in saved.items():
+        require_encoder(path, own, shapes)
+        drawn = (name for name, shape in own.items() if shapes.get(name) != shape)
+        lacking |= dict.fromkeys(name.partition(".")[0] for name in drawn)
+    return tuple(lacking)
 
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:

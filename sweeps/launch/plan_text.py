@@ -77,6 +77,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *_token_lines(plan),
         *index_lines(plan),
         *_setting_lines(plan),
+        *_start_lines(plan),
         *_baseline_lines(plan),
         *_without_effect(plan),
         *search_class(plan.search.name).plan_lines(plan),
@@ -134,6 +135,15 @@ def _training_lines(plan: Plan) -> list[str]:
     text = " to ".join(dict.fromkeys((steps[0].text, steps[-1].text)))
     remedy = "" if plan.reduced else steps[0].remedy
     return [f"training    {text}{remedy and f': {remedy}'}"]
+
+
+def _start_lines(plan: Plan) -> Iterator[str]:
+    """The parts of models that do not start from `training.init_from`."""
+    for model, parts in plan.drawn.items():
+        yield (
+            f"start       training.init_from has no {' and '.join(parts)} for {model}: each seed "
+            "draws its own"
+        )
 
 
 def _token_lines(plan: Plan) -> list[str]:

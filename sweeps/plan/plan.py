@@ -1,7 +1,7 @@
 """The plan of a sweep: its cells and trials, and their cost."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rank_core.settings.config import TrialConfig
@@ -70,6 +70,8 @@ class Plan:
     space: Space
     search: SearchSettings
     reduced: str = ""  # the size of a smoke test
+    drawn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{model: its parts that the weights to start from lack}."""
 
     def trials(self) -> Iterator[Trial]:
         """The trials seed by seed: a sweep that ends early has about as many seeds of every

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from rank_core.checkpoints.weights import save_weights
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.encoders.shipped import SETTINGS
 from rank_core.evaluate import mean_values, per_query
+from rank_core.models.build import build_model
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
@@ -134,6 +136,17 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     assert "its defaults: training.backbone_learning_rate=3e-4" in line
     assert "training.precision=fp32" in text
     assert "model.dropout" not in line
+
+
+def test_the_plan_says_what_does_not_start_from_other_weights(plan_of, tmp_path):
+    maxp = plan_of().cells[1]
+    model = build_model(maxp.config, maxp.inputs.backbone, init_seed=0)
+    save_weights(tmp_path / "start", model.learned_state())
+    words = ("--init-from", str(tmp_path / "start"), "--model")
+    text = plan_text(plan_of(*words, "parade-attn"), finished=0)
+    expected = "training.init_from has no attention for parade-attn: each seed draws its own"
+    assert expected in " ".join(text.split())
+    assert "start   " not in plan_text(plan_of(*words, "maxp"), finished=0)
 
 
 def test_the_plan_says_how_a_bi_encoder_makes_vectors(plan_of):
