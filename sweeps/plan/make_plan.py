@@ -84,14 +84,14 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         windows_given = "chunking.window" in options.grids and not options.smoke_test
         if windows_given and search.kind.drawn == "never":
             cells[1:1] = _beside(experiment, base, cells, grid.baseline)
-    drawn = {
+    lacking = {
         config.model.name: parts
         for config in _distinct_starts(cells)
         if (parts := check_start(config, inputs.backbone, options.seeds))
     }
     cells = _distinct_labels(cells)
     chosen = experiment, base, inputs, tuple(cells), tuple(removed)
-    return Plan(*chosen, options.seeds, space, search, reduced, drawn)
+    return Plan(*chosen, options.seeds, space, search, reduced, lacking)
 
 
 def _distinct_starts(cells: Iterable[PlannedCell]) -> list[TrialConfig]:
