@@ -99,8 +99,10 @@ def sentences(analysis: Analysis) -> list[str]:
     mean = float(matrix.of_queries.scores[found.cell].mean())
     gains = ", ".join(_gain(analysis, gain) for gain in found.gains)
     corrected = f" (p corrected over these {len(found.gains)})" * (len(found.gains) > 1)
+    several = len({_precision(analysis, facts) for facts in sweep.indexes.values()}) > 1
+    computed = f", computed in {_precision(analysis, found.facts)}" * several
     text = (
-        f"{_words(found.facts)}: {sweep.primary} {mean:.{digits}f} "
+        f"{_words(found.facts)}{computed}: {sweep.primary} {mean:.{digits}f} "
         f"({sweep.count_text(matrix.num_queries, num_clusters(matrix))}), "
         f"{gains}{corrected}."
     )
@@ -116,6 +118,12 @@ def _words(facts: IndexFacts) -> str:
     text += " without an overlap" * (not overlap)
     text += ", ended at sentences" * bool(settings["chunking.snap"])
     return text + ", each with the title before it" * bool(settings["chunking.title"])
+
+
+def _precision(analysis: Analysis, facts: IndexFacts) -> str:
+    """The precision in which the vectors of an index were computed."""
+    name, shared = "training.precision", {"training.precision": "fp32"}
+    return str((shared | {**analysis.sweep.about.fixed} | {**facts.settings})[name])
 
 
 def _gain(analysis: Analysis, gain: CellComparison) -> str:
@@ -325,6 +333,7 @@ def _measured(analysis: Analysis, found: ChosenSize) -> Measured:
         collection=MeasuredOn(collection["name"], collection["content_hash"]),
         measure=sweep.primary,
         split=sweep.split,
+        precision=_precision(analysis, found.facts),
         queries=matrix.num_queries,
         clusters=num_clusters(matrix),
         mean=float(matrix.of_queries.scores[found.cell].mean()),

@@ -43,6 +43,7 @@ class Measured:
     collection: MeasuredOn
     measure: str
     split: str
+    precision: str  # of the vectors
     queries: int
     clusters: int
     mean: float

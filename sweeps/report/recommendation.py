@@ -25,6 +25,7 @@ from sweeps.report.clusters import num_clusters
 from sweeps.report.reliability import goal_of
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev, dev_means
+from sweeps.systems.chunk_sizes import usual_label
 from sweeps.systems.summary import ROUNDING
 from sweeps.systems.system import Kind, System
 from sweeps.terminal.notation import (
@@ -276,8 +277,8 @@ def called(analysis: Analysis, name: str) -> str:
     facts = sweep.indexes[name]
     if facts.window is None:
         return f"documents cut at {facts.figures['largest_window']} tokens"
-    if not facts.is_plain:  # the label says the rest in few words
-        return f"chunks of {sweep.label(name)}"
+    if sweep.label(name) != usual_label(facts.window, facts.overlap):
+        return f"chunks of {sweep.label(name)}"  # which says the rest in few words
     return f"chunks of {facts.window} tokens, overlap {100 * facts.overlap:g}%"
 
 

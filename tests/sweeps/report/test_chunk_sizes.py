@@ -77,6 +77,7 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         about=SimpleNamespace(
             alpha=0.05,
             search={},
+            fixed={},
             backbone={"name": "a/model", "content_hash": "c", "tokenizer_hash": "t"},
             collection={"name": "woods", "content_hash": "w"},
         ),
@@ -215,3 +216,17 @@ def test_evidence_is_told_apart_over_clusters_of_queries(clusters, alike):
     assert bool(marks["512/0%"].letters) == alike
     assert marks["128/0%"].text == f"{shares['small'].mean():.3f}"
     assert f"({QUERIES} queries of test)" in shown.caption
+
+
+def test_the_precision_of_vectors_is_said_where_several_were_compared():
+    own = INDEXES | {
+        "usual": facts(256, 0.5, 80, **{"training.precision": "int8"}),
+        "small": facts(128, 0.0, 70, **{"training.precision": "bf16"}),
+    }
+    analysis = analysis_of(TEST, dev={**TEST, "usual": 0.3}, indexes=own)
+    words = "Cut documents into chunks of 256 tokens that overlap by 128 (50%), computed in int8: "
+    assert chunk_sizes.answer(analysis).startswith(words)
+    assert chunk_sizes.chunking(analysis)["measured"]["precision"] == "int8"
+    alike = analysis_of(TEST, dev={**TEST, "usual": 0.3})
+    assert "computed in" not in chunk_sizes.answer(alike)
+    assert chunk_sizes.chunking(alike)["measured"]["precision"] == "fp32"
