@@ -5,12 +5,12 @@ passages that its documents hide. A page whose subject is asked for there is sea
 training query.
 """
 
+import argparse
 import gzip
 import hashlib
 import json
-import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 Judgments = dict[str, dict[str, int]]
@@ -40,7 +40,7 @@ def write_split(folder: Path, queries: dict[str, str], relevance: Judgments) -> 
     )
 
 
-def main(pages: Path, far: Path, out: Path) -> None:
+def make(pages: Path, far: Path, out: Path) -> None:
     texts = {page["doc_id"]: page for page in rows(pages / "docs.jsonl.gz")}
     passages = list(rows(pages / "passages.jsonl.gz"))
     out.mkdir(parents=True, exist_ok=True)
@@ -77,5 +77,14 @@ def main(pages: Path, far: Path, out: Path) -> None:
     write_split(out / "train", ids, {query_id: answers[text] for query_id, text in ids.items()})
 
 
+def main(words: Sequence[str] | None = None) -> None:
+    """The collection of three folders: pages and their passages, the queries, the new one."""
+    parser = argparse.ArgumentParser(description="MedQuAD's passages as a collection")
+    for name in ("pages", "far", "out"):
+        parser.add_argument(name, type=Path)
+    given = parser.parse_args(words)
+    make(given.pages, given.far, given.out)
+
+
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main()
