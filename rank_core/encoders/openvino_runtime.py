@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rank_core.encoders.checkpoint import quietly
 from rank_core.errors import BadInput, not_installed
 
 FOLDER = "openvino"
@@ -142,7 +143,7 @@ def converted(encoder: nn.Module, name: str, *, segments: bool) -> Any:
     require_openvino()
     openvino, module = _openvino(), _LastLayer(encoder, segments=segments).eval()
     try:
-        with torch.no_grad(), warnings.catch_warnings(), _quiet():
+        with torch.no_grad(), warnings.catch_warnings(), quietly(), _quiet():
             warnings.simplefilter("ignore")  # of a tracer, about values that the check is for
             example = tuple(_example(encoder, *TRACED)[: len(module.names)])
             graph = openvino.convert_model(module, example_input=example)

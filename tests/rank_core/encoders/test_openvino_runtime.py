@@ -12,7 +12,7 @@ from torch import nn
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import openvino_runtime
-from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, read_model, write_model
 from rank_core.export.reranker import Reranker
@@ -151,6 +151,24 @@ def test_embeddings_are_those_of_torch(installed):
         for name in ("torch", "openvino")
     }
     assert len(hashes) == 2
+
+
+def test_int8_embeddings_are_near_those_of_torch_and_have_a_name_of_their_own(quantizes):
+    texts = [f"oak {'river ' * n}stone number {n}" for n in range(24)]
+    torch_one = EmbeddingModel.load("tiny-docs", device="cpu")
+    int8 = EmbeddingModel.load("tiny-docs", device="cpu", precision="int8", documents=texts)
+    expected, found = (model.encode_documents(texts) for model in (torch_one, int8))
+    cosine_N = torch.nn.functional.cosine_similarity(*map(torch.from_numpy, (expected, found)))
+    assert 0.97 < float(cosine_N.min()) and np.abs(expected - found).max() > 1e-6
+    others = EmbeddingModel.load("tiny-docs", device="cpu", precision="int8", documents=texts[:9])
+    assert len({torch_one.content_hash, int8.content_hash, others.content_hash}) == 3
+    assert int8.encode_queries(texts[:2]).shape == (2, expected.shape[1])
+
+
+def test_a_conversion_says_nothing(installed, capfd):
+    backbone = resolve_backbone("tiny-docs")
+    openvino_runtime.converted(load_encoder(backbone, 0.0), backbone.name, segments=True)
+    assert capfd.readouterr() == ("", "")
 
 
 class _Fixed(nn.Module):
