@@ -12,7 +12,7 @@ from torch import nn
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import openvino_runtime
-from rank_core.encoders.backbones import load_encoder, resolve_backbone
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, read_model, write_model
 from rank_core.export.reranker import Reranker
