@@ -346,8 +346,7 @@ def _find_files(folder: Path) -> _Files:
                 run,
             )
             splits.append((split, split_files))
-    for split in (name for name in SPLITS if name not in dict(splits)):
-        _refuse_unread_split(folder, split)
+    _refuse_unread_splits(folder, [name for name in SPLITS if name not in dict(splits)])
     if not splits:
         ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
         missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
@@ -356,14 +355,15 @@ def _find_files(folder: Path) -> _Files:
     return _Files(folder, documents, tuple(splits))
 
 
-def _refuse_unread_split(folder: Path, split: str) -> None:
+def _refuse_unread_splits(folder: Path, missing: Iterable[str]) -> None:
     """Raises `BadInput` for a missing split whose files are there under another name (`valid.tsv`,
     `Test/qrels.trec`): a sweep would silently do without it."""
     files = [*folder.iterdir(), *folder.glob("qrels/*"), *folder.glob("*/qrels.*")]
     for path in sorted(files):
         part = path.parent if path.name.startswith("qrels.") else path
-        known = part.name.lower().partition(".")[0] in _ALSO_CALLED[split]
-        if known and path.is_file() and path.name.lower().endswith(JUDGMENTS):
+        called = part.name.lower().partition(".")[0]
+        split = next((name for name in missing if called in _ALSO_CALLED[name]), "")
+        if split and path.is_file() and path.name.lower().endswith(JUDGMENTS):
             raise BadInput(
                 f"{path} is not read, and there is no other {split} split: its files and folders "
                 f"are called {' or '.join(SPLIT_NAMES[split])}; rename {part.name}, or move it out "
