@@ -68,6 +68,12 @@ RECORDS = (*KINDS, *TABS)
 JUDGMENTS = (".trec", ".qrels", ".txt", *RECORDS)
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 """{split: its names in files and folders}."""
+_ALSO_CALLED = {
+    "train": ("train", "training"),
+    "dev": ("dev", "devel", "development", "val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+"""{split: what others call it, in any case}; such a name is refused where the split is missing."""
 DECLARED = "ranksweep.json"
 """The file of a folder that says what its texts do not: {"language": "de"}."""
 _RUNS = (".run", ".run.gz", ".run.xz", ".run.zst", ".run.bz2", ".run.zip")  # in any case
@@ -340,12 +346,29 @@ def _find_files(folder: Path) -> _Files:
                 run,
             )
             splits.append((split, split_files))
+    _refuse_unread_splits(folder, [name for name in SPLITS if name not in dict(splits)])
     if not splits:
         ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
         missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
     if documents is None or missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     return _Files(folder, documents, tuple(splits))
+
+
+def _refuse_unread_splits(folder: Path, missing: Iterable[str]) -> None:
+    """Raises `BadInput` for a missing split whose files are there under another name (`valid.tsv`,
+    `Test/qrels.trec`): a sweep would silently do without it."""
+    files = [*folder.iterdir(), *folder.glob("qrels/*"), *folder.glob("*/qrels.*")]
+    for path in sorted(files):
+        part = path.parent if path.name.startswith("qrels.") else path
+        called = part.name.lower().partition(".")[0]
+        split = next((name for name in missing if called in _ALSO_CALLED[name]), "")
+        if split and path.is_file() and path.name.lower().endswith(JUDGMENTS):
+            raise BadInput(
+                f"{path} is not read, and there is no other {split} split: its files and folders "
+                f"are called {' or '.join(SPLIT_NAMES[split])}; rename {part.name}, or move it out "
+                "of the folder"
+            )
 
 
 def _refuse_unread_run(folder: Path) -> None:

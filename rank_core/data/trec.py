@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,10 @@ _PACKED = {
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"BZh91AY&SY": "compressed by bzip2",
     b"PK\x03\x04": "a zip file",
+    b"\x04\x22\x4d\x18": "compressed by lz4",
+    b"ARROW1": "a Feather file of Arrow",
+    b"\x80\x04\x95": "a pickle of Python",
+    b"\x80\x05\x95": "a pickle of Python",
     b"\xff\xfe": "in UTF-16",
     b"\xfe\xff": "in UTF-16",
 }
@@ -396,8 +401,11 @@ def require_identifier(place: str, kind: str, name: str) -> None:
 
 @contextmanager
 def open_content(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file as a stream, decompressed if its name ends in `.gz`."""
+    """The bytes of a file as a stream, decompressed if its name ends in `.gz`. Raises `BadInput`
+    for a pipe: files are read more than once, and the second reading would begin in its middle."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise BadInput(f"{path} is a pipe or a device; write its content into a file first")
         with path.open("rb") as file:
             if path.suffix != ".gz":
                 yield file

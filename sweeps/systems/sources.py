@@ -154,6 +154,8 @@ def training_runs(
         return _of_file(Path(text))  # raises: it does not exist
     if name not in inside:
         inside |= _first_stage(base)
+    if not any(inside):
+        raise BadInput(f"{base} names no systems, so {text} is none of them; give {base} alone")
     if name not in inside:
         raise unknown(f"system of {base}", name, filter(None, inside))
     return {name: inside[name]}
@@ -331,7 +333,7 @@ def _of_file(path: Path, named: str = "") -> Held:
     header = [name.strip(' "').lower() for name in line.split(separator)]
     if {*header} & {*COLUMNS["query"]}:
         check_columns(f"{path}:{number}", header)
-        return _held(_delimited(path, separator), where, f"{where}:")
+        return _held(_delimited(path, separator, skipped=number - 1), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
         return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
@@ -412,9 +414,11 @@ def _of_object(path: Path, whole: dict[str, Any]) -> pd.DataFrame:
         raise BadInput(f"{path}: not a table in JSON: {error}") from None
 
 
-def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> pd.DataFrame:
-    """All texts of a CSV or TSV file, or of a file without a header with these `columns`; its line
-    numbers as the index."""
+def _delimited(
+    path: Path, separator: str, columns: list[str] | None = None, skipped: int = 0
+) -> pd.DataFrame:
+    """All texts of a CSV or TSV file below `skipped` empty lines, or of a file without a header
+    with these `columns`; its line numbers as the index."""
     try:
         with open_content(path) as content, warnings.catch_warnings():
             # pandas only warns where all lines have more columns than the first, and drops them.
@@ -423,6 +427,7 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
                 content,
                 sep=separator,
                 names=columns,
+                skiprows=skipped,
                 index_col=False,
                 dtype=str,
                 keep_default_na=False,
@@ -437,7 +442,7 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
     except ValueError as error:  # a line with more columns, bytes that are no UTF-8
         raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
     frame.columns = [str(name).strip() for name in frame.columns]
-    frame.index += 1 if columns else 2
+    frame.index += skipped + (1 if columns else 2)
     frame = frame.apply(lambda column: column.str.strip().map(from_csv))
     return frame[(frame != "").any(axis=1)]
 
@@ -591,6 +596,11 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
         for measure, column in parts
     )
     values = values[~values["query_id"].isin(_SUMMARY)]
+    if values.empty:
+        raise BadInput(
+            f"{row}{frame.index[0]}: there are means over all queries alone, and no value of a "
+            "query; trec_eval and ir_measures print those with -q"
+        )
     values = _without_means(values.assign(value=_numbers(values["value"], row)))
     _check_bounds(values, row)
     law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
@@ -631,16 +641,17 @@ def _check_bounds(values: pd.DataFrame, row: str) -> None:
 
 
 def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
-    """The columns of numbers of a table with a column per measure: those whose first value that is
-    not empty is a number."""
+    """The measures of a table with a column for each: the columns that are called as a measure, and
+    those of whose values, empty ones aside, half or more are numbers."""
 
     def has_numbers(values: "pd.Series[Any]") -> bool:
-        first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]
-        return bool(pd.to_numeric(first, errors="coerce").notna().sum())
+        given = values[values.astype(str).str.strip().ne("") & values.notna()]
+        numbers = pd.to_numeric(given, errors="coerce").notna().sum()
+        return bool(0 < len(given) <= 2 * numbers)
 
     names = [str(name) for name in frame.columns if str(name).lower() not in _NO_MEASURES]
     names = [name for name in names if name.strip() and not name.startswith("Unnamed:")]
-    names = [name for name in names if has_numbers(frame[name])]
+    names = [name for name in names if _is_measure(name) or has_numbers(frame[name])]
     if not names:
         raise BadInput(
             f"{row}{frame.index[0]}: a table must have the columns measure and value or a "

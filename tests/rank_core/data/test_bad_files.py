@@ -165,6 +165,19 @@ def test_missing_files_and_too_many_are_named(folder, change, named):
     assert all(name in str(caught.value) for name in named)
 
 
+@pytest.mark.parametrize(
+    "name", ["Test/qrels.trec", "testing/qrels.tsv", "qrels/Test.tsv", "TEST.jsonl"]
+)
+def test_a_split_under_another_name_is_named_where_it_is_missing(folder, name):
+    (folder / "test").rename(folder / "elsewhere")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("x")
+    with pytest.raises(BadInput, match=f"{re.escape(name)} is not read, and there is no other tes"):
+        load_folder(folder)
+    (folder / name).unlink()
+    assert {*load_folder(folder).splits} == {"train", "dev"}
+
+
 @pytest.mark.parametrize("name", ["bm25.RUN", "bm25.trec", "bm25.res", "run.tsv", "bm25.run.xz"])
 def test_a_first_stage_that_would_be_overlooked_is_refused(folder, name):
     (folder / RUN).rename(folder / "test" / name)

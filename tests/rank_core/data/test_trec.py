@@ -1,6 +1,8 @@
 """Queries, qrels and runs: round trips, ordering, and one error per malformed line."""
 
 import gzip
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,3 +96,25 @@ def test_an_id_that_would_break_the_columns_is_not_written(tmp_path, write):
     with pytest.raises(BadInput, match="one word without white space"):
         write(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("read", [read_run, read_qrels])
+def test_a_pipe_is_refused_as_its_second_reading_would_begin_in_its_middle(read):
+    out, into = os.pipe()
+    os.write(into, b"q Q0 d 1 2.5 t\n" if read is read_run else b"q 0 d 1\n")
+    os.close(into)
+    try:
+        with pytest.raises(BadInput, match="is a pipe or a device; write its content into a file"):
+            read(Path(f"/dev/fd/{out}"))
+    finally:
+        os.close(out)
+
+
+@pytest.mark.parametrize(
+    ("begins", "what"),
+    [(b"\x04\x22\x4d\x18", "lz4"), (b"ARROW1\0\0", "Feather"), (b"\x80\x05\x95", "a pickle")],
+)
+def test_a_binary_file_of_another_tool_is_called_what_it_is(tmp_path, begins, what):
+    (tmp_path / "x.run").write_bytes(begins + bytes(40))
+    with pytest.raises(BadInput, match=f"x.run is .*{what}.*must be text in UTF-8"):
+        read_run(tmp_path / "x.run")

@@ -128,6 +128,10 @@ def test_one_table_of_all_systems_and_seeds_is_taken_apart(values, all_csv: str)
     assert chosen.analysis.comparisons[0].system == "other"
     with pytest.raises(BadInput, match=r"unknown system of .*all\.csv 'max'; did you mean maxp"):
         compared(f"a={all_csv}:max", f"{all_csv}:firstp")
+    with pytest.raises(BadInput, match=r"one\.csv names no systems, so .*one\.csv:max is none of"):
+        own = values[values["system"] == "maxp"].drop(columns=["system"])
+        own.to_csv(Path(all_csv).with_name("one.csv"), index=False)
+        compared(f"a={Path(all_csv).with_name('one.csv')}:max", f"{all_csv}:firstp")
     with pytest.raises(BadInput, match=r"all\.csv holds 2 systems \(firstp, maxp\)"):
         compared(f"a={all_csv}", f"b={all_csv}:maxp")
 
@@ -279,6 +283,14 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         (GOOD + "q3,AP,.5,.6\n", "bad: "),
         ("query_id,measure,value,value\nq1,AP,.5,.4\n", "bad:1: "),
         ("query_id,AP\nq1,\nq2,.5\n", "bad:2: "),
+        ("qid,RR,AP\nq1,.5,n/a\nq2,.1,.5\n", "bad:2: a value must be a finite number, found 'n/a'"),
+        (
+            "qid,RR,mine\nq1,.5,n/a\nq2,.1,.5\n",
+            "bad:2: a value must be a finite number, found 'n/a'",
+        ),
+        ("qid,RR,nDCG@10\nq1,.5,46.4%\nq2,.1,9%\n", "bad:2: a value must be a finite number"),
+        ("\n\n" + GOOD + "q2,AP,.3\n", "bad:6: AP of query 'q2'"),
+        ("map\tall\t0.5\nRprec\tall\t0.4\n", "bad:1: there are means over all queries alone"),
         ("PAR1 and no more", "bad "),
         ("q1 Q0 d1 1 2.5 tag\n", "--qrels"),
     ],
