@@ -5,13 +5,16 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EISDIR, ELOOP, ENOENT, ENOSPC, ENOTDIR
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rank_core.errors import BadInput
+
+_Reader = TypeVar("_Reader", bound=Callable[..., Any])
 
 NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
 """Errors of a path that is no file, whatever the state of the storage."""
@@ -84,6 +87,35 @@ def is_there(path: str | Path) -> bool:
     """Whether a text is the path of something; False for one that cannot be a path, such as a long
     list of names."""
     return os.path.exists(path)
+
+
+def kept_while_unchanged(maxsize: int, folder: int = 0) -> Callable[[_Reader], _Reader]:
+    """A decorator as `lru_cache`, for a function that reads the folder which its argument at the
+    place `folder` names: it is called again after a file of that folder, or of a folder in it, has
+    changed by path, size or time. What is no folder (a name of a hub) has no state."""
+
+    def decorate(function: _Reader) -> _Reader:
+        @lru_cache(maxsize)
+        def kept(state: tuple[tuple[str, int, int], ...], *args: Any) -> Any:
+            return function(*args)
+
+        @wraps(function)
+        def read(*args: Any) -> Any:
+            return kept(_state_of(Path(args[folder])), *args)
+
+        vars(read)["cache_clear"] = kept.cache_clear
+        return cast(_Reader, read)
+
+    return decorate
+
+
+def _state_of(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    states = []
+    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        with suppress(OSError):  # a file that is going
+            state = path.stat()
+            states.append((str(path.absolute()), state.st_size, state.st_mtime_ns))
+    return tuple(states)
 
 
 def file_sha256(path: Path) -> str:

@@ -234,6 +234,10 @@ def _systems(name: str, value: Any) -> dict[str, Any]:
         found = {}
         for system, sources in value.items():
             called = id_or_number(f"a name in {name}", system)
+            if not called.strip():
+                raise BadInput(
+                    f"a name in {name} must have a letter or a digit, got {shown(called)}"
+                )
             if called in found:
                 raise BadInput(f"{name} must name a system once, got {shown(called)} twice")
             found[called] = _sources(called, sources)
@@ -290,7 +294,9 @@ def _sources(system: str, source: Any) -> tuple[Any, ...]:
     items = items_of(source)
     if items is None:
         raise refused(name, f"{given.RUN_KINDS}, or a list of runs", source)
-    if items and all(map(given.is_record, items)):
+    if not items:
+        raise BadInput(f"{name} must be there, got an empty list of runs")
+    if all(map(given.is_record, items)):
         return (_run_frame(name, items),)
     return tuple(resolved for part in items for resolved in _sources(system, part))
 

@@ -31,10 +31,17 @@ class Inputs:
         return _query_tokens(self, split)
 
 
-@lru_cache(maxsize=8)
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
-    """Collection, backbone and token store, loaded once per process."""
-    return _inputs(load_collection(collection_name), resolve_backbone(backbone_name))
+    """Collection, backbone and token store, loaded once per process, and again after their files
+    have changed."""
+    collection, backbone = load_collection(collection_name), resolve_backbone(backbone_name)
+    return _loaded(collection_name, collection.content_hash, backbone)
+
+
+@lru_cache(maxsize=8)
+def _loaded(collection_name: str, content_hash: str, backbone: Backbone) -> Inputs:
+    """`content_hash` stands for the content of the collection."""
+    return _inputs(load_collection(collection_name), backbone)
 
 
 @lru_cache(maxsize=64)

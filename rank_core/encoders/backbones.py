@@ -72,6 +72,7 @@ from rank_core.encoders.module_chain import (
 )
 from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
+from rank_core.files import kept_while_unchanged
 
 HUB_TIMEOUT = 5  # seconds
 HEADS_PICKLED = "*/pytorch_model.bin"  # of modules
@@ -86,7 +87,7 @@ UNNAMED = re.compile("(LABEL_)?[0-9]+")
 """Names of a label that nobody has named."""
 
 
-@lru_cache(maxsize=16)
+@kept_while_unchanged(maxsize=16)
 def resolve_backbone(name: str) -> Backbone:
     """The backbone called `name`. An embedded one is built on first use; a Hugging Face id is
     downloaded. Raises `BadInput` if it cannot be had or cannot be a backbone."""
@@ -245,7 +246,7 @@ def _check_weights(name: str, folder: Path, config: Any) -> int:
     return rows
 
 
-@lru_cache(maxsize=4)
+@kept_while_unchanged(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a backbone's folder, shared: it must not be changed."""
     return own_tokenizer(folder)
@@ -352,7 +353,7 @@ def num_parameters(folder: Path) -> int:
     return number
 
 
-@lru_cache(maxsize=16)
+@kept_while_unchanged(maxsize=16, folder=1)
 def load_config(name: str, folder: Path) -> Any:
     """The configuration of a checkpoint; raises `BadInput` for a folder without one."""
     return open_config(name, folder)

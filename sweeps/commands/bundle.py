@@ -411,6 +411,10 @@ def unpacked(bundle: Path, max_mib: int = MOST_MIB) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder, max_mib << 20)
+        if not (folder / SWEEP).is_dir():
+            raise BadInput(
+                f"{bundle} must be a zip file as `bundle` wrote it: there is no {SWEEP}/ at its top"
+            )
         try:
             yield folder
         except BadInput as error:

@@ -3,7 +3,7 @@
 import argparse
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import bounds_of
 from rank_core.stats.compare import compare_cells
 from rank_core.stats.design import (
     ASSURANCE,
@@ -49,6 +50,7 @@ from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.best import left_after
+from sweeps.systems.clusters import NONE as NO_CLUSTERS
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
 from sweeps.systems.runs import run_systems
 from sweeps.terminal.command_line import (
@@ -199,8 +201,9 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         if uri and not has_mlflow(given.pilot):
             raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
+        clusters = "" if given.clusters == NO_CLUSTERS else given.clusters
         pilot = run_systems(
-            systems, sets or None, measures=measures, tracking_uri=uri, clusters=given.clusters
+            systems, sets or None, measures=measures, tracking_uri=uri, clusters=clusters
         ).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
@@ -276,13 +279,13 @@ def plan(
     By default it has the pilot's number of configurations and the judged queries of its collection.
     Designs need costs.
     """
-    _check_sizes(goal, num_queries)
+    _check_sizes(goal, num_queries, sweep.primary)
     matrix = _scores(sweep, sweep.primary)
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
     components = sweep_components(matrix, **pairing)
-    others = [_scores(one, sweep.primary) for one in earlier]
+    others = [_scores(one, sweep.primary) for one in _uncounted(sweep, earlier)]
     seeds = [sweep_components(one, baseline=one.cells[0]).seed for one in others]
     variances, own = (
         _assumed(planned_variances(matrix, assurance=share, **pairing), share, components, seeds)
@@ -324,7 +327,30 @@ def plan(
     )
 
 
-def _check_sizes(goal: Goal, num_queries: int | None) -> None:
+def _uncounted(pilot: Sweep, earlier: Sequence[Sweep]) -> Iterator[Sweep]:
+    """The earlier sweeps without the trials of the pilot, or of a sweep before: a trial counts
+    once. Raises `BadInput` for a sweep without any other."""
+    columns = ["cell", "seed"]
+    counted = {*pilot.scores[columns].itertuples(index=False, name=None)}
+    for sweep in earlier:
+        trials = [*sweep.scores[columns].itertuples(index=False, name=None)]
+        own = sweep.scores[[trial not in counted for trial in trials]]
+        if own.empty:
+            raise BadInput(
+                f"--earlier: all trials of {sweep.folder} are the pilot's, or an earlier sweep's, "
+                "and would count twice; leave it out"
+            )
+        counted.update(trials)
+        yield replace(sweep, scores=own)
+
+
+def _check_sizes(goal: Goal, num_queries: int | None, measure: str) -> None:
+    low, high = bounds_of(measure)
+    if goal.delta >= high - low:
+        raise BadInput(
+            f"delta < {high - low:g} must hold, as {measure} is from {low:g} to {high:g}, got "
+            f"delta={goal.delta:g}; divide a difference in percent by 100"
+        )
     if goal.power <= goal.alpha:
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries is not None and num_queries < 2:

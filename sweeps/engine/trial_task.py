@@ -116,7 +116,7 @@ def compute(task: TrialTask) -> Iterator[News]:
     torch.set_num_threads(max(1, task.threads))
     use_matrix_units(task.matrix_units)
     begin_on_device(task.gpu_share)
-    _check_own_code(task)
+    _check_planned(task)
     rank, _ = distributed.world()
     storage = Storage(task.storage, opened=True)
     records = Records(storage, task.sweep)
@@ -170,14 +170,13 @@ class _Reports:
             self._written = time.monotonic()
 
 
-def _check_own_code(task: TrialTask) -> None:
-    """Refuse the user's own code or data if it differs from the trial's hash."""
-    own = own_paths(task.config)
-    if not own:
-        return
+def _check_planned(task: TrialTask) -> None:
+    """Refuse data, an encoder or code of the user's own that differ from the trial's hash."""
     inputs = load_inputs(task.config.collection, task.config.model.backbone)
     if task.name != trial_name(cell_of(task.config, inputs), task.config.seed):
+        own = own_paths(task.config)
         raise BadInput(
-            f"{', '.join(own)}: in this process the code, or the data it reads, is not what the "
-            "sweep was planned with: a file was edited, or this node has another version installed"
+            f"{', '.join([task.config.collection, task.config.model.backbone, *own])}: in this "
+            "process the data, the encoder or the code is not what the sweep was planned with: a "
+            "file was edited, or this node has another version installed"
         )

@@ -314,6 +314,12 @@ def test_a_list_of_frames_holds_systems_by_their_names_or_places() -> None:
         ranksweep.compare([frames[0], frames[0]])
 
 
+@pytest.mark.parametrize("empty", [{"A": [], "B": RUN}, {"A": (), "B": RUN}, {" ": RUN, "B": RUN}])
+def test_a_system_without_runs_or_without_a_name_is_refused(empty) -> None:
+    with pytest.raises(BadInput, match=r"an empty list of runs|must have a letter or a digit"):
+        ranksweep.compare(empty, QRELS)
+
+
 NAN = float("nan")
 
 

@@ -62,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
         name, _, files = text.partition("=")
         if not name or not files:
             raise BadInput(f"--qrels must be COLLECTION=FILE,..., got {text!r}")
+        if name in judgments:
+            raise BadInput(f"--qrels names all files of {name} at once: {name}=FILE,FILE")
         judgments[name] = joined_judgments(files.split(","))
     found = []
     with own_measures(given.measure):
@@ -71,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
             found.append(bundle)
     if not found:
         raise BadInput(f"{given.folder} holds no bundle; `ranksweep bundle DIR --to FILE.zip`")
+    for name in sorted(judgments.keys() - {bundle.collection for bundle in found}):
+        say(f"warning: --qrels {name}: no verified bundle is of this collection")
     link = given.link.rstrip("/") or Path(os.path.relpath(given.folder, given.out)).as_posix()
     files = site(found, link, given.clusters)
     write_files(given.out, files)

@@ -81,10 +81,11 @@ class Submission:
 def submissions(
     folder: Path, qrels: Mapping[str, Qrels], max_mib: int = MOST_MIB
 ) -> Iterator[Submission]:
-    """Every `.zip` below the folder, in the order of their paths; `qrels` are the judgments of
-    collections whose bundles have their hash alone."""
+    """Every `.zip` or `.ZIP` below the folder, in the order of their paths; `qrels` are the
+    judgments of collections whose bundles have their hash alone."""
     first: dict[str, str] = {}
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.zip")}
+    zips = (path for path in folder.rglob("*") if path.suffix.lower() == ".zip")
+    paths = {path.relative_to(folder).as_posix(): path for path in zips}
     for name in sorted(paths):
         path = paths[name]
         if path.is_symlink() or not path.is_file():

@@ -85,3 +85,22 @@ def test_every_setting_that_names_something_to_read_is_above() -> None:
         if kind in (str, tuple[str, ...]) and any(word in name.rpartition(".")[2] for word in words)
     }
     assert found == read
+
+
+def test_files_that_change_within_a_process_are_read_again(
+    small_trial: TrialConfig, tmp_path: Path
+) -> None:
+    """As in a notebook, whose user edits a judgment, or trains an encoder on in its folder."""
+    places = {"collection": tmp_path / "data", "model.backbone": tmp_path / "encoder"}
+    for setting, place in places.items():
+        shutil.copytree(str(small_trial.settings()[setting]), place)
+    config = small_trial.override({setting: str(place) for setting, place in places.items()})
+    names = [cell(config)]
+    qrels, weights = tmp_path / "data/test/qrels.trec", tmp_path / "encoder/model.safetensors"
+    qrels.write_text(qrels.read_text().replace(" 1\n", " 2\n", 1))
+    names.append(cell(config))
+    content = bytearray(weights.read_bytes())
+    content[-4] ^= 1  # the last digit of a weight
+    weights.write_bytes(content)
+    names.append(cell(config))
+    assert len({*names}) == 3 and cell(config) == names[2]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from rank_core.encoders.backbones import load_config, load_encoder, resolve_backbone
+from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
 from tests.contracts.small_backbones import make_backbone
 
@@ -107,8 +107,7 @@ def test_an_incomplete_checkpoint_is_refused_by_what_it_lacks(
 
 def test_a_padding_token_that_does_not_fit_the_positions_is_refused(tmp_path):
     folder = make_backbone("roberta", tmp_path).folder
-    resolve_backbone.cache_clear()
-    load_config.cache_clear()
+    assert resolve_backbone(str(folder)).pad_id == 1  # and again after the change
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 3}))
     with pytest.raises(BadInput, match=r"\(3 and 1\)"):

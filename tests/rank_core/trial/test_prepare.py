@@ -19,7 +19,7 @@ def new_machine(tmp_path, monkeypatch):
 
 def forget():
     """The inputs that a process caches in memory."""
-    for cached in (inputs.load_inputs, inputs._query_tokens, folder._load):
+    for cached in (inputs._loaded, inputs._query_tokens, folder._load):
         cached.cache_clear()
 
 

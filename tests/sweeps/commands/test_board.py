@@ -216,6 +216,15 @@ def test_named_judgments_let_hashed_bundles_in_and_a_page_is_the_same_again(made
     assert main([*words, "--qrels", f"woods={files}"]) == 0
     assert {path: path.read_bytes() for path in out.rglob("*.*")} == before, "the same bytes"
     assert (out / "CNAME").exists()
+    (folder / "hashed.zip").rename(folder / "hashed.ZIP")
+    capsys.readouterr()
+    assert main([*words, "--qrels", f"woods={files}", "--qrels", f"wood={files}"]) == 0
+    said = capsys.readouterr().out
+    assert "verified      hashed.ZIP" in said
+    assert "warning: --qrels wood: no verified bundle is of this collection" in said
+    twice = [*words, "--qrels", f"woods={files}", "--qrels", f"woods={files.split(',')[0]}"]
+    assert main(twice) == 2
+    assert "--qrels names all files of woods at once" in capsys.readouterr().err
     wrong = tmp_path / "wrong.qrels"
     write_qrels(wrong, read_qrels(made / "cy" / "qrels" / "test.qrels"))
     assert main([*words, "--qrels", f"woods={wrong}"]) == 3

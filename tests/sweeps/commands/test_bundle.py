@@ -347,6 +347,13 @@ def test_a_foreign_file_gets_one_message_and_writes_nothing(content, tmp_path, c
     assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
 
 
+@pytest.mark.parametrize("entries", [{}, {"mine/bundle.json": b"{}", "mine/sweep/sweep.json": b""}])
+def test_a_zip_file_that_is_no_bundle_is_said_to_lack_its_sweep(entries, tmp_path, capsys):
+    (tmp_path / "a.zip").write_bytes(zipped(entries))
+    assert main(["verify", str(tmp_path / "a.zip")]) == 2
+    assert "as `bundle` wrote it: there is no sweep/ at its top" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("collection", "wanted", "expected"),
     [

@@ -85,20 +85,57 @@ def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -
     assert capsys.readouterr().out.partition("\n\n")[2].startswith(expected)
 
 
+def renamed(sweep: Sweep, mark: str) -> Sweep:
+    """The same values of other cells."""
+    cells = tuple(replace(cell, cell=cell.cell + mark) for cell in sweep.cells)
+    scores = sweep.scores.assign(cell=sweep.scores["cell"].astype(str) + mark)
+    return replace(sweep, cells=cells, scores=scores)
+
+
 def test_the_deviation_between_runs_may_be_pooled_with_earlier_sweeps(
-    pilot: Path, capsys: Any
+    pilot: Path, tmp_path: Path, capsys: Any
 ) -> None:
     alone = planned(pilot)
     sweep, seed = alone.pilot, alone.components.seed
-    pooled = plan(sweep, alone.goal, baseline=sweep.baseline, earlier=[sweep, sweep])
+    others = [renamed(sweep, "b"), renamed(sweep, "c")]
+    pooled = plan(sweep, alone.goal, baseline=sweep.baseline, earlier=others)
     assert pooled.earlier == 2 and pooled.seeds <= alone.seeds
     # Three times the same runs: the deviation is the same, and its upper limit nearer.
     limit = math.sqrt(3 * seed.df / stats.chi2.ppf(0.2, 3 * seed.df))
     assert pooled.variances.seed == pytest.approx(seed.sd * limit)
     assert seed.sd < pooled.variances.seed < alone.variances.seed
     assert pooled.seeds_by_own == alone.seeds_by_own
-    assert main([str(pilot), "--delta", "0.03", "--earlier", str(pilot)]) == 0
+    other = write_sweep(tmp_path, kinds=[("FirstP", 80, 80), ("MaxP", 80, 80)])
+    assert main([str(pilot), "--delta", "0.03", "--earlier", str(other)]) == 0
     assert "pooled with that of 1 earlier sweep" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_trial_of_an_earlier_sweep_counts_once(pilot: Path) -> None:
+    sweep = load_sweep(pilot)
+    goal, baseline = Goal(0.03), sweep.baseline
+    with pytest.raises(BadInput, match="are the pilot's, or an earlier sweep's, and would count t"):
+        plan(sweep, goal, baseline=baseline, earlier=[renamed(sweep, "b"), renamed(sweep, "b")])
+    other = renamed(sweep, "b")
+    shared = replace(
+        other, cells=(*other.cells, *sweep.cells), scores=pd.concat([other.scores, sweep.scores])
+    )
+    apart, together = (
+        plan(sweep, goal, baseline=baseline, earlier=[one]) for one in (other, shared)
+    )
+    assert together.variances == apart.variances
+
+
+def test_a_difference_in_percent_is_refused_and_systems_may_be_without_clusters(
+    tmp_path: Path, capsys: Any
+) -> None:
+    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60))
+    values = sweep.scores[sweep.scores["measure"] == sweep.primary]
+    named = values.assign(system=[sweep.label(cell) for cell in values["cell"]])
+    named.drop(columns=["cell", "split"]).to_csv(tmp_path / "values.csv", index=False)
+    with pytest.raises(BadInput, match=r"delta < 1 must hold, as nDCG@10 is from 0 to 1, got delt"):
+        main([f"{tmp_path}/values.csv", "--delta", "2"])
+    assert main([f"{tmp_path}/values.csv", "--delta", ".1", "--clusters", "none"]) == 0
+    assert "clusters" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

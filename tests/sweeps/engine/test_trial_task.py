@@ -1,6 +1,7 @@
 """A trial's task: what it reports, leaves in the store, and takes up after a death."""
 
 import json
+import shutil
 import threading
 from bdb import BdbQuit
 from contextlib import closing
@@ -23,12 +24,18 @@ from sweeps.store.trial_status import TrialStatus
 STEPS = 6
 
 
+def named(config):
+    inputs = load_inputs(config.collection, config.model.backbone)
+    return f"{cell_of(config, inputs)}-seed{config.seed}"
+
+
 @pytest.fixture
 def task(small_trial, tmp_path):
     few = {"evaluation.max_dev_queries": 2, "evaluation.max_test_queries": 2}
+    config = small_trial.override({"training.num_epochs": 3} | few)
     return TrialTask(
-        name="cell-seed1",
-        config=small_trial.override({"training.num_epochs": 3} | few),
+        name=named(config),
+        config=config,
         competes=False,
         storage=str(tmp_path / "s"),
         sweep="sweep",
@@ -118,6 +125,29 @@ def test_a_trial_whose_gpu_is_broken_reads_and_computes_nothing(task, computed, 
     assert "kernel errors might be" in end.traceback
 
 
+@pytest.mark.parametrize(
+    ("edited", "old", "new"),
+    [
+        ("data/docs.jsonl", "amber", "umber"),
+        ("data/train/qrels.trec", " 1\n", " 2\n"),
+        ("encoder/config.json", "{", '{"edited": true,'),
+    ],
+)
+def test_a_process_that_reads_other_data_or_another_encoder_computes_nothing(
+    task, computed, tmp_path, edited, old, new
+):
+    names = {"collection": "data", "model.backbone": "encoder"}
+    for setting, name in names.items():
+        shutil.copytree(task.config.settings()[setting], tmp_path / name)
+    config = task.config.override({key: str(tmp_path / name) for key, name in names.items()})
+    planned = replace(task, config=config, name=named(config))
+    path = tmp_path / edited
+    path.write_text(path.read_text().replace(old, new, 1))
+    [end] = reports_of(planned)
+    assert end.status == TrialStatus.FAILED and not computed
+    assert str(tmp_path / "data") in end.reason and "a file was edited" in end.reason
+
+
 def test_a_process_whose_own_code_is_not_the_planned_one_computes_nothing(
     task, computed, monkeypatch, tmp_path
 ):
@@ -127,8 +157,7 @@ def test_a_process_whose_own_code_is_not_the_planned_one_computes_nothing(
     path.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     config = task.config.override({"model.name": "edited_model:Mine", "training.num_epochs": 1})
-    inputs = load_inputs(config.collection, config.model.backbone)
-    own = replace(task, config=config, name=f"{cell_of(config, inputs)}-seed{config.seed}")
+    own = replace(task, config=config, name=named(config))
     source_hash.cache_clear()  # as in a process that starts after an edit
     path.write_text(text + "# edited\n")
     [end] = reports_of(own)
