@@ -546,6 +546,11 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
     if {"document", "score"} <= set(frame.columns):
         run = _run(frame, row)
         return TrainingRun(where, ranking=lambda: run, seed=seed)
+    if "document" in frame and "measure" not in frame:
+        raise BadInput(
+            f"{where}: a run needs the column score, also where it has ranks or distances; found "
+            f"{', '.join(map(str, frame.columns))}"
+        )
     return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
 
 

@@ -290,6 +290,10 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ),
         ("qid,RR,nDCG@10\nq1,.5,46.4%\nq2,.1,9%\n", "bad:2: a value must be a finite number"),
         ("\n\n" + GOOD + "q2,AP,.3\n", "bad:6: AP of query 'q2'"),
+        (
+            "qid,docno,similarity\nq1,a,.5\nq1,b,.1\n",
+            "bad: a run needs the column score, also where",
+        ),
         ("map\tall\t0.5\nRprec\tall\t0.4\n", "bad:1: there are means over all queries alone"),
         ("PAR1 and no more", "bad "),
         ("q1 Q0 d1 1 2.5 tag\n", "--qrels"),
