@@ -74,7 +74,13 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
         with suppress(OSError):  # another user's
             os.utime(final)  # its last use, for `ranksweep storage --cache`
         return final
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the cache must be a writable folder, got {cache_root()}: {error.strerror}; the "
+            "environment variable RANKSWEEP_CACHE names another"
+        ) from None
     with _locked(home / f"{key}.lock", kind):
         if final.is_dir():
             return final

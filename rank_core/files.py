@@ -32,6 +32,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield unfinished
         os.replace(unfinished, path)
+    except OSError as error:
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # of a write: no name
     finally:
         unfinished.unlink(missing_ok=True)
 

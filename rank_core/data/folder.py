@@ -230,6 +230,12 @@ def _documents(files: _Files, fields: Fields) -> Iterator[tuple[str, str]]:
         yield document.doc_id, document.text
     for path in files.pairs:
         for line in pairs_of(path, fields):
+            if line.passages and all(own.text.strip() in known for own in line.passages):
+                raise BadInput(
+                    f"{line.place}: the texts of a training line must be texts, found ids of "
+                    f"documents, such as {shown(line.passages[0].text)}; judgments of ids are a "
+                    "file of qrels (docs/data.md)"
+                )
             for passage in line.passages:
                 text, untitled = _text_hash(passage.text), _text_hash(passage.untitled)
                 if passage.doc_id not in known:

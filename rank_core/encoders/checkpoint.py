@@ -337,6 +337,8 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
     for setting in ("num_hidden_layers", "num_layers"):
         if getattr(config, setting, 0) > MOST_LAYERS:
             raise damaged(folder / CONFIG, f"has more than {MOST_LAYERS} layers ({setting})")
+        if getattr(config, setting, 1) < 1:
+            raise damaged(folder / CONFIG, f"has no layer ({setting})")
     try:
         model = without_memory(loader, config, **more)
         own = {key: tuple(weight.shape) for key, weight in model.state_dict().items()}

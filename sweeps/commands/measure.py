@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput
-from rank_core.files import is_there
+from rank_core.files import atomic_write, is_there
 from sweeps.report.measured import measured_run
 from sweeps.systems.runs import MEASURES
 from sweeps.systems.sources import ranking_of
@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if file is not None:
         # As `per_query` of every trial: by measure, then by query.
         by_name = measured.per_query.sort_values("measure", kind="stable")
-        csv_frame(by_name).to_csv(file, index=False)
+        with atomic_write(file) as unfinished:
+            csv_frame(by_name).to_csv(unfinished, index=False)
         say(f"Values of each query: {file}")
     return 0

@@ -48,6 +48,8 @@ _PLAINLY = 30
 """Two runs of a measure whose values differ by this factor may be on two scales."""
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
+_LISTED = 10  # systems of a file in a message
+
 DOC_ID = "doc_id"
 TIES = {
     DOC_ID: TIE_POLICY,
@@ -378,8 +380,9 @@ def _runs_of(
     systems = training_runs(source, where=where, tracking_uri=tracking_uri)
     if len(systems) > 1:
         place = where if isinstance(source, pd.DataFrame) else source
+        listed = ", ".join([*systems][:_LISTED]) + ", ..." * (len(systems) > _LISTED)
         raise BadInput(
-            f"{place} holds {len(systems)} systems ({', '.join(systems)}); one of them is "
+            f"{place} holds {len(systems)} systems ({listed}); one of them is "
             f"{place}:{next(iter(systems))}"
         )
     return next(iter(systems.values()))

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -118,10 +118,11 @@ class TrainingRun:
         path, colon, label = shown_path(self.where).partition(":")
         return f"{Path(path).name or path}{colon}{label}"
 
-    @property
+    @cached_property
     def measures(self) -> tuple[str, ...]:
-        """The measures of its values, in their order."""
-        return () if self.values is None else tuple(dict.fromkeys(self.values["measure"]))
+        """The measures of its values, in their order; of a table with hundreds they are asked for
+        hundreds of times."""
+        return () if self.values is None else tuple(self.values["measure"].unique())
 
 
 Held: TypeAlias = dict[str, list[TrainingRun]]
@@ -546,6 +547,11 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
     if {"document", "score"} <= set(frame.columns):
         run = _run(frame, row)
         return TrainingRun(where, ranking=lambda: run, seed=seed)
+    if "document" in frame and "measure" not in frame:
+        raise BadInput(
+            f"{where}: a run needs the column score, also where it has ranks or distances; found "
+            f"{', '.join(map(str, frame.columns))}"
+        )
     return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
 
 

@@ -114,3 +114,13 @@ def test_a_killed_builders_folder_is_removed(root):
     killed.communicate(timeout=300)
     assert waiting.communicate(timeout=300)[0] == "[] building\nwhole\n"
     assert folders(root) == ["key"]
+
+
+def test_a_cache_that_is_no_folder_is_named_with_its_variable(root, monkeypatch):
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "file").touch()
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(root / "file"))
+    with pytest.raises(
+        BadInput, match=r"cache must be a writable folder, got .*/file: .*RANKSWEEP"
+    ):
+        cached_directory("kind", "key", lambda folder: None)

@@ -145,6 +145,14 @@ def test_a_document_s_text_may_be_repeated_without_its_title_or_with_other_white
     assert dict(load_folder(folder).documents) == {"d2": "Dogs\ndogs  bark"}
 
 
+def test_ids_in_the_place_of_texts_are_refused(folder):
+    put(folder / "train.jsonl", [{"query": "a", "pos": ["d1"], "neg": ["fish"]}])
+    assert "d1" in load_folder(folder).documents.values(), "a text may be as short as an id"
+    put(folder / "train.jsonl", [{"query": "a", "pos": ["d1"], "neg": ["d2", "d3"]}])
+    with pytest.raises(BadInput, match=r"train\.jsonl:1: .*found ids of documents, such as 'd1'"):
+        load_folder(folder)
+
+
 def test_a_file_without_a_relevant_text_is_refused(folder):
     put(folder / "train.jsonl", [{"query": "a", "positive": "x", "label": 0}])
     with pytest.raises(BadInput, match=r"train\.jsonl has no relevant text"):

@@ -361,6 +361,7 @@ CONTRADICTIONS = {
     "other vocabulary": (changed_config(vocab_size=60), r"stored as \(50, 16\)"),
     "more layers": (changed_config(num_hidden_layers=3), r"lacks \d+ weights|weights, and"),
     "fewer layers": (changed_config(num_hidden_layers=1), r"fewer layers .*layer\.1\."),
+    "no layers": (changed_config(num_hidden_layers=0), r"has no layer \(num_hidden_layers\)"),
     "a million layers": (changed_config(num_hidden_layers=10**6), "more than 1000 layers"),
     "wide": (changed_config(hidden_size=10**7), "disagree about sizes"),
     "positions": (

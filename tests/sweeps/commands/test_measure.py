@@ -1,6 +1,8 @@
 """`ranksweep measure`: the measures of one run, by hand."""
 
 import re
+from errno import ENOSPC
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -127,3 +129,18 @@ def test_scores_that_say_another_order_than_the_ranks_are_said(
         assert ("tie with another" in out) == (len({*scores}) < 10)
     assert ("contradict" in out or "scores of a query are equal" in out) == bool(says)
     assert says in out
+
+
+def test_a_full_disk_is_named_by_the_file_whose_values_stay(capsys, monkeypatch):
+    words = ["measure", "a.run", "--qrels", "q.qrels", "--per-query", "values.csv"]
+    assert main(words) == 0
+    before = Path("values.csv").read_bytes()
+
+    def half(frame, path, **_):
+        Path(path).write_text("query_id,measure,value\n")
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", half)
+    assert main(words) == 2
+    assert "error: values.csv: No space left on device" in capsys.readouterr().err
+    assert Path("values.csv").read_bytes() == before

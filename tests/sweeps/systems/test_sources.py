@@ -14,6 +14,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.store.sweep_file import own_digest
 from sweeps.systems.load import load_sweep
+from sweeps.systems.sources import training_runs
 from tests.sweeps.systems.test_load import write_sweep
 
 MEASURES = ("nDCG@10", "AP")
@@ -290,6 +291,10 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ),
         ("qid,RR,nDCG@10\nq1,.5,46.4%\nq2,.1,9%\n", "bad:2: a value must be a finite number"),
         ("\n\n" + GOOD + "q2,AP,.3\n", "bad:6: AP of query 'q2'"),
+        (
+            "qid,docno,similarity\nq1,a,.5\nq1,b,.1\n",
+            "bad: a run needs the column score, also where",
+        ),
         ("map\tall\t0.5\nRprec\tall\t0.4\n", "bad:1: there are means over all queries alone"),
         ("PAR1 and no more", "bad "),
         ("q1 Q0 d1 1 2.5 tag\n", "--qrels"),
@@ -301,6 +306,20 @@ def test_what_is_no_source_is_refused_with_its_file_and_line(tmp_path, content, 
     with pytest.raises(BadInput) as error:
         compared(f"{tmp_path}/good.csv", f"{tmp_path}/bad")
     assert named in str(error.value)
+
+
+def test_the_measures_of_a_table_are_looked_for_once(tmp_path: Path) -> None:
+    """Their number and that of the values would be multiplied."""
+    (tmp_path / "good.csv").write_text(GOOD)
+    [[run]] = training_runs(f"{tmp_path}/good.csv").values()
+    assert run.measures == ("AP",) and run.measures is run.measures
+
+
+def test_a_message_lists_few_of_many_systems(tmp_path: Path) -> None:
+    rows = "".join(f"s{number},q1,.5\n" for number in range(500))
+    (tmp_path / "many.csv").write_text(f"system,query_id,AP\n{rows}")
+    with pytest.raises(BadInput, match=r"holds 500 systems \(s0, .*, s9, \.\.\.\); one of them"):
+        compared(f"A={tmp_path}/many.csv", f"B={tmp_path}/many.csv:s1")
 
 
 def test_a_query_that_is_called_mean_stays_a_query(tmp_path: Path) -> None:
