@@ -17,7 +17,13 @@ from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import check_probability
 from sweeps.commands.compare.gate import pass_gate
-from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
+from sweeps.commands.compare.output import (
+    all_pairs,
+    check_folder,
+    comparison_text,
+    pairs_text,
+    write_files,
+)
 from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
@@ -88,6 +94,7 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
     if given.out is not None:
         check_writable("--out", given.out)
+        check_folder(given.out)
     if twice := [name for name in given.baseline if given.baseline.count(name) > 1]:
         raise BadInput(f"--baseline names a system once, got {twice[0]!r} twice")
     if given.measures and not given.systems:

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +10,7 @@ from string import ascii_lowercase
 
 import pandas as pd
 
+from rank_core.errors import BadInput
 from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import CellComparison, compare_pairs
@@ -33,7 +34,8 @@ from sweeps.report.terminal import (
     marks_line,
     p_columns,
 )
-from sweeps.store.records import SCORES
+from sweeps.store.records import RESULT, SCORES
+from sweeps.store.sweep_file import FILE
 from sweeps.systems.runs import ties_note
 from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
 from sweeps.terminal.text import numbered
@@ -157,6 +159,21 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     return [*lines, "", *wrapped(words)]
 
 
+def check_folder(folder: Path, read: Iterable[str] = ()) -> None:
+    """Refuse a folder whose values would be replaced: those of a sweep or a trial, and those that
+    are compared; `read` are the places of these."""
+    for name in (FILE, RESULT):
+        if (folder / name).exists():
+            raise BadInput(
+                f"a comparison is written into a folder of its own, {folder} holds {name} of a "
+                f"{'sweep' if name == FILE else 'trial'}"
+            )
+    table = (folder / SCORES).resolve()
+    for where in read:
+        if Path(where.partition(":")[0]).resolve() == table:
+            raise BadInput(f"{where} is read, and would be replaced: name another folder")
+
+
 def write_files(
     comparison: RunComparison,
     folder: Path,
@@ -169,6 +186,7 @@ def write_files(
     from sweeps.report.build import report_files  # draws
     from sweeps.report.build import write_files as write_all
 
+    check_folder(folder, [part.where for run in comparison.runs for part in run.on.values()])
     remarks = _reservations(comparison)
     systems: dict[str, dict[int, dict[str, str]]] = {}
     for run in comparison.runs:

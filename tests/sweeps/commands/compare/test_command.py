@@ -190,6 +190,22 @@ def test_one_run_per_system_has_conditional_letters_and_says_so(folder: Path) ->
     assert " a " in text and not re.search(r"\d A ", text)
 
 
+def test_no_values_of_a_sweep_or_of_a_source_are_replaced(folder: Path, tmp_path: Path) -> None:
+    assert main([*words(folder), "--out", f"{tmp_path}/out"]) == 0
+    table = tmp_path / "out" / "per_query.parquet"
+    before = table.read_bytes()
+    for source in ("out", "out/per_query.parquet"):
+        again = [f"X={tmp_path}/{source}:firstp", f"Y={tmp_path}/{source}:maxp"]
+        with pytest.raises(BadInput, match=r"per_query\.parquet:.* is read, and would be replaced"):
+            main([*again, "--out", f"{tmp_path}/out/../out"])
+    for name, what in (("sweep.json", "sweep"), ("result.json", "trial")):
+        (table.parent / name).write_text("{}")
+        with pytest.raises(BadInput, match=f"out holds {name} of a {what}"):
+            main([*words(folder), "--out", f"{tmp_path}/out"])
+        (table.parent / name).unlink()
+    assert table.read_bytes() == before and main([*words(folder), "--out", f"{tmp_path}/out"]) == 0
+
+
 def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
