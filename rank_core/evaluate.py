@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.errors import BadInput, nearest
+from rank_core.errors import BadInput, nearest, shown
 from rank_core.own_code import guarded, is_reference, load
 from rank_core.records import Qrels, Run
 
@@ -94,12 +94,21 @@ def _in_one_order(scores: Mapping[str, float]) -> Mapping[str, float]:
 
 def _own_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     """The values of a user's function of {doc_id: grade} and the ranked documents, best first."""
-    measure, values = load("measure", name), dict[str, float | None]()
+    measure, values = load("measure", name), dict[str, float]()
     for query_id, grades in qrels.items():
         ranked = [*_in_one_order(run.get(query_id, {}))]
         with guarded(f"measure {name}"):
-            values[query_id] = float(measure(grades, ranked)) if ranked else 0.0
-    return _finite(values, name)
+            value = measure(grades, ranked) if ranked else 0.0
+        number = math.nan
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+        if not math.isfinite(number):
+            raise BadInput(
+                f"measure {name} must return a finite number, got {shown(value)} for the grades "
+                f"{shown(grades)} and the ranking {shown(ranked)}"
+            )
+        values[query_id] = number
+    return values
 
 
 def _finite(values: Mapping[str, float | None], name: str) -> dict[str, float]:

@@ -168,11 +168,15 @@ class Chunking:
 
     def __post_init__(self) -> None:
         check_types("chunking", self)
+        both = (
+            f": give both, such as chunking.stride={self.window}, which is also that of models "
+            "that read no stride"
+        )
         require(
             0 < self.stride <= self.window,
             "0 < chunking.stride <= chunking.window must hold, "
-            f"got chunking.stride={self.stride}, chunking.window={self.window}: give both, such as "
-            f"chunking.stride={self.window}, which is also that of models that read no stride",
+            f"got chunking.stride={self.stride}, chunking.window={self.window}"
+            f"{both if self.window > 0 else ''}",
         )
         check_rules("chunking", self)
 

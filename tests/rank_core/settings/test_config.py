@@ -143,6 +143,13 @@ def test_settings_that_contradict_each_other_are_refused(settings, law):
     check_training(Training(), "maxp", one_chunk_is_firstp=True)
 
 
+@pytest.mark.parametrize(("window", "advised"), [(0, False), (-5, False), (60, True)])
+def test_a_stride_is_advised_only_where_one_can_hold(window, advised):
+    with pytest.raises(BadInput, match=r"chunking\.stride <= chunking\.window must") as refused:
+        TrialConfig().override({"chunking.window": window, "chunking.stride": 70})
+    assert (f"such as chunking.stride={window}" in str(refused.value)) == advised
+
+
 def test_only_a_model_that_scores_passages_is_trained_on_passages():
     training = Training(unit="passage")
     check_training(training, "maxp", one_chunk_is_firstp=True)

@@ -19,6 +19,12 @@ def place(grades, ranked):
 
 def broken(grades, ranked):
     return 1 / 0
+
+def words(grades, ranked):
+    return "high"
+
+def undefined(grades, ranked):
+    return float("nan")
 """
 
 
@@ -69,6 +75,13 @@ def test_a_function_of_the_user_is_a_measure(capsys):
         (["a.run", "--qrels", "q.qrels", "--measures", "NDGC@10"], "did you mean nDCG@10"),
         (["a.run", "--qrels", "q.qrels", "--measures", "t2_measures:plac"], "did you mean place"),
         (["a.run", "--qrels", "q.qrels", "--measures", "t2_measures:broken"], "py:7: ZeroDivision"),
+        *(
+            (["a.run", "--qrels", "q.qrels", "--measures", f"t2_measures:{own}"], said)
+            for own, said in (
+                ("words", "t2_measures:words must return a finite number, got 'high' for the grad"),
+                ("undefined", "must return a finite number, got nan for the grades {"),
+            )
+        ),
         (["v.csv", "--qrels", "q.qrels"], "it has values of measures"),
         (["a.run", "--qrels", "other.qrels"], "no document of the run is judged"),
         (["a.run", "--qrels", "q.qrels", "--per-query", "v.parquet"], "must be a file .csv"),
