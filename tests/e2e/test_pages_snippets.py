@@ -55,7 +55,7 @@ LEFT_OUT = {
     "ranksweep run chunk_size --collection mine --backbone intfloat": _OPENVINO,
     "ranksweep run serving --collection mine --backbone model training.precision": _OPENVINO,
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
-    "ranksweep run docs/examples/windows_": "a published model",
+    "ranksweep run docs/examples/windows_minilm_gpu": "a published model",
     "ranksweep run seeds training.negatives_from": _TEACHER,
     "ranksweep run seeds training.teacher": _TEACHER,
     "ranksweep run teacher.toml": "a published model",
