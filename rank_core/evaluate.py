@@ -67,7 +67,7 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     number_of = {query_id: str(number) for number, query_id in enumerate(qrels, start=1)}
     judged = {number_of[query_id]: documents for query_id, documents in qrels.items()}
     ranked = {
-        number_of[query_id]: _in_one_order(documents)
+        number_of[query_id]: in_one_order(documents)
         for query_id, documents in run.items()
         if documents and query_id in number_of
     }
@@ -81,10 +81,10 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     return _finite(by_query, name)
 
 
-def _in_one_order(scores: Mapping[str, float]) -> Mapping[str, float]:
+def in_one_order(scores: Mapping[str, float]) -> Mapping[str, float]:
     """A query's documents by score, in which equal scores keep the order given: the libraries
     behind the measures break ties in different ways, so that nDCG@10 would be of another ranking
-    than RR@10."""
+    than RR@10. The same object where no two are equal."""
     given_K = _in_single([*scores.values()])
     if (given_K[1:] < given_K[:-1]).all():
         return scores
@@ -96,7 +96,7 @@ def _own_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     """The values of a user's function of {doc_id: grade} and the ranked documents, best first."""
     measure, values = load("measure", name), dict[str, float]()
     for query_id, grades in qrels.items():
-        ranked = [*_in_one_order(run.get(query_id, {}))]
+        ranked = [*in_one_order(run.get(query_id, {}))]
         with guarded(f"measure {name}"):
             value = measure(grades, ranked) if ranked else 0.0
         number = math.nan

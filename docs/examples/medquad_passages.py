@@ -29,14 +29,15 @@ def queries_of(folder: Path, split: str) -> dict[str, str]:
 def write_split(folder: Path, queries: dict[str, str], relevance: Judgments) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "queries.tsv").write_text(
-        "".join(f"{query_id}\t{text}\n" for query_id, text in queries.items())
+        "".join(f"{query_id}\t{text}\n" for query_id, text in queries.items()), encoding="utf-8"
     )
     (folder / "qrels.trec").write_text(
         "".join(
             f"{query_id} 0 {doc_id} {grade}\n"
             for query_id in queries
             for doc_id, grade in relevance[query_id].items()
-        )
+        ),
+        encoding="utf-8",
     )
 
 

@@ -122,14 +122,15 @@ def _words(facts: IndexFacts) -> str:
 
 def _precision(analysis: Analysis, facts: IndexFacts) -> str:
     """The precision in which the vectors of an index were computed."""
-    name, shared = "training.precision", {"training.precision": "fp32"}
-    return str((shared | {**analysis.sweep.about.fixed} | {**facts.settings})[name])
+    name = "training.precision"
+    shared = analysis.sweep.about.fixed.get(name, "fp32")  # sweeps of 0.3 do not say it
+    return str(facts.settings.get(name, shared))
 
 
 def _gain(analysis: Analysis, gain: CellComparison) -> str:
     sweep, digits = analysis.sweep, analysis.sweep.digits
     facts = sweep.indexes[gain.baseline]
-    what = f"over chunks of {usual_label(facts.window or 0, facts.overlap)}"
+    what = f"over chunks of {sweep.label(gain.baseline)}"
     if facts.window is None:
         what = f"over documents cut at the model's limit of {facts.figures['largest_window']}"
     low, high = (short_signed(end, digits) for end in (gain.ci_low, gain.ci_high))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
-from rank_core.evaluate import per_query
+from rank_core.evaluate import in_one_order, per_query
 from rank_core.files import atomic_write, file_sha256
 from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, Mixture, choose_alpha, mixture
@@ -34,7 +34,7 @@ from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System, seed_means
 
-VERSION = 2  # of what the stored tables hold; 1: ties of a first stage in another order
+VERSION = 1  # of what the stored tables hold
 _KEY = b"ranksweep"
 FOLDS = "folds.parquet"
 
@@ -78,10 +78,13 @@ class MixtureInputs:
     def read(self) -> dict[str, tuple[Run, Qrels]]:
         """{split: its candidates and judgments}."""
         return {
-            split: (read_run(candidates), read_qrels(qrels))
+            split: (self.candidates(split), read_qrels(self._paths(split)[1]))
             for split in EVALUATED
-            for candidates, qrels in [self._paths(split)]
         }
+
+    def candidates(self, split: str) -> Run:
+        """The candidates of a split with their scores."""
+        return read_run(self._paths(split)[0])
 
     def _paths(self, split: str) -> tuple[Path, Path]:
         candidates = self.records.folder / FIRST_STAGE / f"{split}.run.gz"
@@ -120,7 +123,15 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
         return scores[list(SCORE_COLUMNS)]
 
     path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
-    return _cached(path, {"inputs": inputs.key}, values)
+    made_of = {"inputs": inputs.key}
+    try:
+        return _cached(path, {**made_of, "ties": "in the order of the run"}, values)
+    except (BadInput, OSError):  # a bundle that has the hash of its judgments alone
+        # Measures of older tables are of one ranking where no scores tie.
+        stored, run = _stored(path, made_of), inputs.candidates(sweep.split)
+        if stored is None or any(in_one_order(docs) is not docs for docs in run.values()):
+            raise
+        return stored
 
 
 def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
@@ -225,12 +236,9 @@ def _cached(
 ) -> pd.DataFrame:
     """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
     there."""
-    with suppress(Exception):  # pyarrow has many kinds
-        stored = pq.ParquetFile(path).read()
-        table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
-        # The digest of the values too: a table that somebody edited is made again.
-        if key == {**made_of, "values": _values_digest(table)}:
-            return table
+    stored = _stored(path, made_of)
+    if stored is not None:
+        return stored
     made = pa.Table.from_pandas(values(), preserve_index=False)
     table = made.to_pandas()
     key = json.dumps({**made_of, "values": _values_digest(table)}).encode()
@@ -240,6 +248,17 @@ def _cached(
         with atomic_write(path) as unfinished:
             pq.write_table(keyed, unfinished, compression="zstd")
     return table
+
+
+def _stored(path: Path, made_of: Mapping[str, str]) -> pd.DataFrame | None:
+    """The table at `path` if it is whole and its inputs are the same."""
+    with suppress(Exception):  # pyarrow has many kinds
+        stored = pq.ParquetFile(path).read()
+        table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
+        # The digest of the values too: a table that somebody edited is made again.
+        if key == {**made_of, "values": _values_digest(table)}:
+            return table
+    return None
 
 
 def _values_digest(table: pd.DataFrame) -> str:

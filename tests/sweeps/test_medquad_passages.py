@@ -1,4 +1,4 @@
-"""The script that makes a collection of MedQuAD's passages, over pages of three subjects."""
+"""The script that makes a collection of MedQuAD's passages, over four pages."""
 
 import gzip
 import json

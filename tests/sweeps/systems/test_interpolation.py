@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
@@ -141,6 +142,34 @@ def test_what_is_stored_is_read_again_until_its_files_change(
     assert not changed.scores.equals(first[1].scores)
     assert not first_stage_scores(load_sweep(folder)).equals(before)
     assert not list(folder.rglob("*.unfinished"))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_older_table_of_a_first_stage_holds_where_no_scores_tie(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    """Of a bundle that has the hash of its judgments alone, where none can be made."""
+    path = folder / "first_stage/test.run.gz"
+    if tied:
+        write_run(path, {q: dict.fromkeys(docs, 1.0) for q, docs in read_run(path).items()}, "x")
+    expected = first_stage_scores(load_sweep(folder))
+    table = folder / "interpolated/first_stage.parquet"
+    stored = pq.ParquetFile(table).read()
+    key = {k: v for k, v in json.loads(stored.schema.metadata[b"ranksweep"]).items() if k != "ties"}
+    older = stored.replace_schema_metadata(
+        {**stored.schema.metadata, b"ranksweep": json.dumps(key).encode()}
+    )
+    pq.write_table(older, table)
+
+    def refuse(*args: object) -> None:
+        raise BadInput("no judgments")
+
+    monkeypatch.setattr("sweeps.systems.interpolation.read_qrels", refuse)
+    if tied:
+        with pytest.raises(BadInput, match="no judgments"):
+            first_stage_scores(load_sweep(folder))
+    else:
+        assert first_stage_scores(load_sweep(folder)).equals(expected)
 
 
 def test_a_folder_that_may_only_be_read_has_its_rows_all_the_same(
