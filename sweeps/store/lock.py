@@ -20,6 +20,7 @@ from sweeps.store.storage import PROGRAM_ERRORS, reason
 
 FILE = "driver.json"
 TOUCH_SECONDS = 10.0
+AGAIN_SECONDS = 1.0  # while the storage is away: who waits is to hear that it is back
 STALE_SECONDS = 60.0
 SETTLE_SECONDS = 1.0
 """The wait between taking over and checking it: the later of two commands wins."""
@@ -103,6 +104,7 @@ def only_driver(records: Records, now: Callable[[], float] | None = None) -> Ite
         with suppress(Exception):  # otherwise it is taken over once this process has ended
             if (now_driving := read_driver(records)) and now_driving.command == driver.command:
                 records.storage.remove(records.path(FILE))
+                records.storage.tell_back()  # the touches may have ended before they saw it
 
 
 def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None:
@@ -144,7 +146,7 @@ def touch(
     again: no other driver can reach it either. The processes of trials may wait for it unheard, so
     the driver says so."""
     failed = False
-    while not over.wait(seconds):
+    while not over.wait(min(seconds, AGAIN_SECONDS) if failed else seconds):
         try:
             # Read before it is written: a machine that slept must not take the sweep back from its
             # successor.

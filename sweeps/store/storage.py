@@ -320,7 +320,7 @@ class Storage:
             _log.warning("%s: %s", self.uri, text)
 
     def tell_back(self) -> None:
-        """Says that a storage that was away answers, after a call that had failed."""
+        """Says that a storage that was said to be away answers again."""
         if self._away:
             self._away = False
             _log.warning("%s is back", self.uri)

@@ -177,6 +177,24 @@ def test_a_sweep_is_taken_over_after_a_minute(records, waits):
         pass
 
 
+def test_a_storage_that_is_back_after_the_last_touch_is_said_to_be_back(
+    records, monkeypatch, caplog
+):
+    storage, over = records.storage, threading.Event()
+    tell_away = storage.tell_away
+    # One touch fails, and the sweep has ended before the next.
+    monkeypatch.setattr(storage, "tell_away", lambda text: (tell_away(text), over.set()))
+
+    def away():
+        raise ConnectionError("no route")
+
+    with only_driver(records) as driver:
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "require", away)
+            touch(records, driver, over, seconds=0.0)
+    assert "trying again" in caplog.text and " is back" in caplog.text
+
+
 @pytest.mark.parametrize("damage", ["values", "a lost file", "the result", "half a result"])
 def test_damage_is_named_and_the_trial_trained_again(records, tmp_path, damage):
     records.publish(NAME, work(tmp_path / "first"))
