@@ -139,7 +139,7 @@ def instance(kind: type, what: str) -> Kind:
 
 
 def is_number(value: object) -> TypeGuard[Any]:
-    """True for a real number that is no bool."""
+    """True for a real number that is not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -17,7 +17,7 @@ from rank_core.errors import BadInput
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 
 NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
-"""Errors of a path that is no file, whatever the state of the storage."""
+"""Errors of a path that is not a file, whatever the state of the storage."""
 FULL = (ENOSPC, EDQUOT, EFBIG)
 """Errors of a disk or a quota without room."""
 SCHEMA = "$schema"

@@ -129,7 +129,7 @@ def _secrets() -> list[str]:
 @lru_cache(maxsize=1)
 def _secrets_of(environment: tuple[tuple[str, str], ...]) -> list[str]:
     """Secrets and passwords within URLs in every form, the longest first so that no part remains;
-    short ones would match ordinary words; paths are no secrets, and a number of tokens is none."""
+    short ones would match ordinary words; paths are not secrets, and a number of tokens is none."""
     values = {
         value
         for name, value in environment

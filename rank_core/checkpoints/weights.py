@@ -33,7 +33,7 @@ def cell_trials(init_from: str) -> dict[int, Path]:
         recorded = json.loads(result.read_text()) if result.is_file() else {}
         if (recorded.get("cell"), recorded.get("seed")) != (cell.name, seed):
             raise BadInput(
-                f"training.init_from={init_from}: {path} is no finished trial of that cell, "
+                f"training.init_from={init_from}: {path} is not a finished trial of that cell, "
                 "according to its result.json"
             )
     return trials

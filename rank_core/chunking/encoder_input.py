@@ -112,7 +112,7 @@ class Facts(NamedTuple):
     queries: Sequence[NDArray[np.int32]]  # of each row
     num_query_C: NDArray[np.int64]
     num_text_C: NDArray[np.int64]
-    real_C: NDArray[np.int64]  # tokens of each row that are no padding
+    real_C: NDArray[np.int64]  # tokens of each row that are not padding
     width: int
     pad_id: int
     has_segments: bool

@@ -80,7 +80,7 @@ _RUNS = (".run", ".run.gz", ".run.xz", ".run.zst", ".run.bz2", ".run.zip")  # in
 _TEXTS = (".trec", ".txt", ".res", ".tsv", ".trec.gz", ".txt.gz", ".res.gz", ".tsv.gz")
 """Endings of files that may be runs."""
 OWN = "own_documents.txt"
-"""The file of a cached collection with the number of documents that are no texts of pairs."""
+"""The file of a cached collection with the number of documents that are not texts of pairs."""
 
 
 FileState = tuple[str, int, int]
@@ -303,7 +303,7 @@ def _find_files(folder: Path) -> _Files:
     """The paths of the collection's files. Raises one `BadInput` with everything that is missing,
     and one for two files of the same thing."""
     if not folder.is_dir():
-        raise BadInput(f"{folder} is no folder; {LAYOUT}")
+        raise BadInput(f"{folder} is not a folder; {LAYOUT}")
 
     def tables(stems: Iterable[str], kinds: tuple[str, ...]) -> list[Path]:
         names = [f"{stem}{kind}" for stem in stems for kind in kinds]

@@ -92,7 +92,7 @@ def load_collection(name: str | Path) -> Collection:
         return hub.load_hub(folder, parse_fields(fields) if fields else None)
     if fields:
         if not os.path.isdir(os.path.expanduser(folder)):
-            raise BadInput(f"--fields is for the files of a folder; {shown(folder)} is no folder")
+            raise BadInput(f"--fields is for the files of a folder; {shown(folder)} is not one")
         return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
         return load("collection", COLLECTIONS[name])(name)

@@ -44,7 +44,7 @@ _PACKED = {
     b"\xff\xfe": "in UTF-16",
     b"\xfe\xff": "in UTF-16",
 }
-"""{first bytes: what a file is that is no text in UTF-8}."""
+"""{first bytes: what a file is that is not a text in UTF-8}."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte order mark
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _GRADE = re.compile(r"([+-]?[0-9]{1,9})(\.0*)?")
@@ -94,7 +94,7 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
 @takes(path=path_of)
 def read_qrels(path: str | Path) -> Qrels:
     """The judgments of a `query_id 0 doc_id relevance` file, in file order. Raises `BadInput` with
-    file and line for grades that are no whole numbers and documents judged twice.
+    file and line for grades that are not whole numbers and documents judged twice.
 
     Examples:
         >>> from pathlib import Path
@@ -163,7 +163,7 @@ def dictionary_rows(
 
 def identifier(place: str, kind: str, value: object) -> str:
     """An id as text: 301 for 301 and for the 301.0 that pandas makes of a column with a hole.
-    Raises `BadInput` for what is no id."""
+    Raises `BadInput` for what is not an id."""
     if isinstance(value, str):
         require_identifier(place, kind, value)
         if not value.isascii() and value.encode("utf-8", "replace").decode() != value:
@@ -415,7 +415,7 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
             with gzip.open(file) as stream:
                 yield cast(IO[bytes], stream)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} is no complete gzip file: {error}") from None
+        raise BadInput(f"{path} is not a complete gzip file: {error}") from None
     except OSError as error:
         raise BadInput(f"{path} {unreadable(path, error)}") from None
 

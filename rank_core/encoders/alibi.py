@@ -202,7 +202,7 @@ def _require_fitting(folder: Path, encoder: AlibiEncoder, weights: dict[str, Ten
     expected = encoder.state_dict()
     if missing := sorted(set(expected) - set(weights)):
         raise BadInput(
-            f"{folder} is no complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
+            f"{folder} is not a complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
             f"encoder, the first is {missing[0]}"
         )
     for name, weight in expected.items():

@@ -152,7 +152,7 @@ def classifier_of(config: Any) -> str:
 
 
 def decoder_score(name: str, folder: Path, config: Any) -> LogitScore | None:
-    """The score of a decoder; None for one that is no known reranker, and for an exported one,
+    """The score of a decoder; None for one that is not a known reranker, and for an exported one,
     which has its head beside it."""
     if not TYPES[kind_of(config)].causal or (folder / RANKING_HEAD).exists():
         return None
@@ -232,7 +232,7 @@ def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
 
 
 def _check_weights(name: str, folder: Path, config: Any) -> int:
-    """Raises `BadInput` for weights that do not fit the configuration, or are no numbers; returns
+    """Raises `BadInput` for weights that do not fit the configuration, or are not numbers; returns
     the number of tokens that have an embedding."""
     kind = backbone_type(name, config)
     if kind.loader == "AlibiEncoder":

@@ -133,7 +133,7 @@ def open_config(name: str, folder: Path) -> Any:
     path = folder / CONFIG
     if not path.is_file():
         raise BadInput(
-            f"backbone {name} is no Hugging Face checkpoint ({CONFIG}, weights, tokenizer): "
+            f"backbone {name} is not a Hugging Face checkpoint ({CONFIG}, weights, tokenizer): "
             f"there is no file {path}"
         )
     stated = read_json(path, dict)
@@ -162,11 +162,11 @@ def open_config(name: str, folder: Path) -> Any:
         raise damaged(path, f"has architectures={shown(stated['architectures'])}, which are names")
     for setting, value in stated.items():
         if _SIZE.search(setting) and isinstance(value, int) and value < 0:
-            raise damaged(path, f"has {setting}={value}, which is no size")
+            raise damaged(path, f"has {setting}={value}, which is not a size")
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # of any kind, from the checks of a configuration
-        raise damaged(path, f"is no configuration of a {kind} ({_reason(error)})") from None
+        raise damaged(path, f"is not a configuration of a {kind} ({_reason(error)})") from None
 
 
 def _without_code(settings: Mapping[str, Any]) -> str:
@@ -197,7 +197,7 @@ def open_tokenizer(folder: Path, **more: Any) -> Any:
             tokenizer("a text")
     except Exception as error:  # of any kind: of Rust, of missing keys
         kind = f"tokenizer_class {shown(settings.get('tokenizer_class'))}{_without_code(settings)}"
-        raise damaged(path, f"is no tokenizer ({_reason(error)}; {kind})") from None
+        raise damaged(path, f"is not a tokenizer ({_reason(error)}; {kind})") from None
     if not hasattr(tokenizer, "backend_tokenizer"):
         raise damaged(
             path,
@@ -273,7 +273,7 @@ def weight_files(name: str, folder: Path) -> list[Path]:
             raise damaged(path, "must have a weight_map {weight: file}")
         for part in {*parts.values()}:
             if not isinstance(part, str) or Path(part).name != part:
-                raise damaged(path, f"names {shown(part)}, which is no file beside it")
+                raise damaged(path, f"names {shown(part)}, which is not a file beside it")
             if not (folder / part).is_file():
                 raise damaged(path, f"names {part}, which is not there")
         return [folder / part for part in sorted({*parts.values()})]
@@ -389,7 +389,7 @@ def require_all(name: str, missing: list[str]) -> None:
 
 
 def check_finite(path: Path) -> None:
-    """Raises `BadInput` for a file with weights that are no numbers, which no run would survive."""
+    """Raises `BadInput` for a file with weights that are not numbers, which would end any run."""
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, "pt") as file:

@@ -96,7 +96,7 @@ def logit_score(
     name: str, folder: Path, tokenizer: Any, classifier: Rows | None = None
 ) -> LogitScore | None:
     """The score of a decoder by the files in `folder`, the one with its modules, or its name; None
-    for a decoder that is no known reranker. `classifier` has the rows of one that classifies, whose
+    for a decoder that is not a known reranker. `classifier` has the rows of a classifier, whose
     tokenizer has the text around query and document."""
     for module in stated_modules(folder):
         if module.kind == "LogitScore":

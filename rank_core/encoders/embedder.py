@@ -312,10 +312,10 @@ def _prompts(
     path = folder / MODEL_SETTINGS
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
-        raise damaged(path, f"has prompts={shown(prompts)}, which is no table {{name: text}}")
+        raise damaged(path, f"has prompts={shown(prompts)}, which is not a table {{name: text}}")
     for key, prompt in prompts.items():
         if not isinstance(prompt, str | None):
-            raise damaged(path, f"has the prompt {key}={shown(prompt)}, which is no text")
+            raise damaged(path, f"has the prompt {key}={shown(prompt)}, which is not a text")
     default = settings.get("default_prompt_name")
     if default is not None and default not in {"query", "document", *prompts}:
         raise damaged(path, f"has default_prompt_name={shown(default)}, which none of prompts is")
@@ -347,7 +347,7 @@ def _similarity(folder: Path, settings: Mapping[str, Any]) -> str:
 def _size(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
     value = settings.get(key)
     if value is not None and (type(value) is not int or value < 1):
-        raise damaged(path, f"has {key}={shown(value)}, which is no size")
+        raise damaged(path, f"has {key}={shown(value)}, which is not a size")
     return value
 
 

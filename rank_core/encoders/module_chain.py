@@ -123,7 +123,7 @@ def stated_modules(folder: Path) -> list[Module]:
             raise damaged(path, f"has a module without a type: {shown(one)}")
         place = "" if place is None else place
         if not isinstance(place, str) or Path(place).is_absolute() or ".." in Path(place).parts:
-            raise damaged(path, f"has a module in {shown(place)}, which is no folder beside it")
+            raise damaged(path, f"has a module in {shown(place)}, which is not a folder beside it")
         modules.append(Module(kind, place.rstrip("/")))
     return modules
 

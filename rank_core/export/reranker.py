@@ -148,7 +148,7 @@ class Reranker:
         folder's `code/`, which runs it. It has no
         effect on a model of the package, whose folder has no code to run.
 
-        Raises `BadInput` if the folder is no exported model, or names such a class and neither
+        Raises `BadInput` if the folder is not an exported model, or names such a class and neither
         holds.
 
         Examples:

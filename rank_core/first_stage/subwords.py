@@ -62,7 +62,7 @@ def _opened(path: Path) -> Any:
     try:
         tokenizer: Any = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises nothing narrower
-        raise BadInput(f"{path} is no tokenizer: {shown(str(error))}") from None
+        raise BadInput(f"{path} is not a tokenizer: {shown(str(error))}") from None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

@@ -296,7 +296,7 @@ class ChatClient:
         """The text without the key, which some servers repeat."""
         shown = text.decode("utf-8", errors="replace")
         key = _key(self.config.key_variable)
-        # Shorter ones are no secrets (local servers accept any word) and may be part of an answer.
+        # Shorter ones are not secrets (local servers accept any word) and may be part of an answer.
         if len(key) >= SHORTEST_SECRET:
             shown = shown.replace(key, "[key]").replace(json.dumps(key)[1:-1], "[key]")
         return shown

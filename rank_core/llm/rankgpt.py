@@ -18,7 +18,7 @@ class Permutation(NamedTuple):
     """An order of n documents as 0-based positions, best first."""
 
     order: list[int]
-    repaired: bool  # the answer was no valid permutation
+    repaired: bool  # the answer was not a valid permutation
 
 
 def windows(num_documents: int, settings: Chat) -> list[tuple[int, int]]:

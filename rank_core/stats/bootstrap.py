@@ -1,4 +1,4 @@
-"""Crossed bootstrap by weights, for statistics that are no difference of means: the gain of the
+"""Crossed bootstrap by weights, for statistics that are not differences of means: the gain of the
 best of many configurations, the stability of a ranking.
 
 Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen

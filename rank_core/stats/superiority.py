@@ -1,4 +1,4 @@
-"""Sizes of an effect that are no difference of means."""
+"""Sizes of an effect that are not differences of means."""
 
 import math
 from dataclasses import dataclass

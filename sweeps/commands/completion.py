@@ -136,7 +136,7 @@ def _parser(name: str) -> list[argparse.ArgumentParser]:
 
 
 def _sweep() -> argparse.ArgumentParser:
-    """The first word of `run`, which is no argument of the sweeps' parser."""
+    """The first word of `run`, which is not an argument of the sweeps' parser."""
     parser = argparse.ArgumentParser(add_help=False)
     _offer(parser.add_argument("question", help="a sweep's name or file"))
     return parser

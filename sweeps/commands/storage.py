@@ -41,8 +41,8 @@ def main(argv: Sequence[str]) -> int:
     inventory = take_inventory(storage)
     if not inventory.sweeps and not inventory.trials:
         raise BadInput(
-            f"{storage.uri} is no storage of sweeps: it has neither sweeps nor {TRIALS}/; give the "
-            "folder or URI of --storage"
+            f"{storage.uri} is not a storage of sweeps: it has neither sweeps nor {TRIALS}/; give "
+            "the folder or URI of --storage"
         )
     chosen = [inventory.sweep(name) for name in dict.fromkeys(given.remove or ())]
     for line in _listing(inventory):

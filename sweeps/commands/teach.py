@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     run = candidates(load_collection(name), given.depth)
     if config is not None and not trains(model_class(config.model.name)):
         if given.trust_code:
-            raise BadInput(f"--trust-code has no effect on {given.teacher}, which is no folder")
+            raise BadInput(f"--trust-code has no effect on {given.teacher}, which is not a folder")
         _rank_lists(config, run, out, given.depth)
         return 0
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig
     for name in settings:
         section = name.partition(".")[0]
         if name in own or (section not in SECTIONS and name not in READ):
-            problem = f"is {model} here" if name in own else "is no setting of a teacher"
+            problem = f"is {model} here" if name in own else "is not a setting of a teacher"
             raise BadInput(f"{name} {problem}; settings: {', '.join(SECTIONS)}, {', '.join(READ)}")
     usual: dict[str, object] = {"model.name": "maxp", "training.num_epochs": 0}
     if is_system:  # none of them reads a stride

@@ -273,7 +273,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Collection[str]) -> Non
 
 def written(given: Mapping[str, Any]) -> list[str]:
     """The words of a command line for flags given in Python: `num_seeds=5`, `confirm=True`. None
-    is no flag."""
+    is not a flag."""
     words = []
     for name, value in given.items():
         if name not in FLAGS:

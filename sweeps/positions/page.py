@@ -151,7 +151,7 @@ def rsv_figure(curves: Mapping[str, Sequence[RsvPoint]], *, window: int) -> Draw
         heading="Scores by position",
         caption=f"Chunks of {window} words of relevant documents, scored against their query and "
         "put on a scale within each document; the band is the 95% interval of the mean over "
-        "queries. A flat line is no positional bias.",
+        "queries. A flat line means no positional bias.",
     )
 
 

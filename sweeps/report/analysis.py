@@ -80,7 +80,7 @@ class Analysis:
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices  # plain scores
     tested: Matrices  # the same in clusters of queries, where there are some
-    whole: Matrices  # plain scores with the rows that are no cells
+    whole: Matrices  # plain scores with the rows that are not cells
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     copies: Mapping[str, str] = field(default_factory=dict)
     """{cell: the one that it equals in every run and value}: one system, tested once."""
@@ -260,7 +260,7 @@ def _copies(sweep: Sweep, matrices: Matrices, scored: Sequence[str]) -> dict[str
 
 def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> int:
     """The families of a table that share alpha: 1 unless p is corrected over the whole table. Each
-    measure has one for each letter, one of the rows that are no cells, and one of those with the
+    measure has one for each letter, one of the rows that are not cells, and one of those with the
     first stage and their models."""
     if whole.about.correct_over == MEASURE:
         return 1
@@ -364,7 +364,7 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
 
 
 def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]]:
-    """The sweep with the scores of the rows that are no cells, and the names of these: the first
+    """The sweep with the scores of the rows that are not cells, and the names of these: the first
     stage, and the rows with it that no other one equals by construction."""
     derived = [row for row in sweep.interpolated if row.of in scored and not row.identical_to]
     added = [*([sweep.first_stage] if sweep.first_stage else []), *derived]

@@ -323,7 +323,7 @@ def beside_first_stage(analysis: Analysis, label: str) -> str:
 
 
 def no_champion(analysis: Analysis, cell: str) -> str:
-    """Why a cell is no champion: it must be a confirmed winner, significantly better than the
+    """Why a cell is not a champion: it must be a confirmed winner, significantly better than the
     baseline and above the first stage on the reported split; "" where it is one."""
     sweep = analysis.sweep
     if not sweep.about.confirms:

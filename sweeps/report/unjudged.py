@@ -123,7 +123,7 @@ def retested(
     analysis: Analysis, variants: ScoreMatrix, names_of: Callable[[CellComparison], tuple[str, str]]
 ) -> dict[CellComparison, tuple[int, CellComparison]]:
     """{comparison: (place of its letter, the comparison of these variants)}, by the rule and in the
-    families of `analyse`: that of a row that is no cell is all rows."""
+    families of `analyse`: that of a row that is not a cell is all rows."""
     sweep, found = analysis.sweep, dict[CellComparison, tuple[int, CellComparison]]()
     derived = [row.name for row in sweep.interpolated if row.deterministic]
     fixed = {*analysis.deterministic, *derived}

@@ -101,7 +101,7 @@ class Inventory:
         if len(exact or found) == 1:
             return (exact or found)[0]
         known = ", ".join(sweep.name for sweep in found or self.sweeps) or "none"
-        problem = "names several sweeps" if found else "is no sweep"
+        problem = "names several sweeps" if found else "is not a sweep"
         raise BadInput(f"--remove: {name!r} {problem} of {self.storage.uri}; known: {known}")
 
     def check_removable(self) -> None:

@@ -49,7 +49,7 @@ def trial_name(cell: str, seed: int) -> str:
 
 
 def cell_and_seed(trial: str) -> tuple[str, int]:
-    """The cell and the seed of a trial's name; seed 0 of a text that is no name of a trial."""
+    """The cell and the seed of a trial's name; seed 0 of a text that is not a name of a trial."""
     named = SEED.fullmatch(trial)
     return (named[1], int(named[2])) if named else (trial.rpartition("-seed")[0], 0)
 

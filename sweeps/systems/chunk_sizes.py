@@ -58,7 +58,7 @@ class IndexFacts:
 def index_facts(
     records: Records, cells: Iterable[Cell], states: Iterable[State]
 ) -> dict[str, IndexFacts]:
-    """{cell: its index} of the finished trials; empty where some cell is no index of a whole
+    """{cell: its index} of the finished trials; empty where some cell is not an index of a whole
     collection."""
     known = {cell.cell: cell for cell in cells}
     if not all(cell.retrieves for cell in known.values()):

@@ -91,7 +91,7 @@ _PARTS = ("model", "method", "run", "run_id", "runid", "run_name", "dataset", "c
 _CUTOFFS = ("k", "cutoff", "cut_off")  # of a measure whose name must have it
 _NO_MEASURES = {"query", "system", "seed", "split", "rank", "iteration", "q0", "query_set"}
 _NO_MEASURES |= {*COLUMNS["query"]}
-"""Columns of numbers that are no measures, in a table with a column per measure."""
+"""Columns of numbers that are not measures, in a table with a column per measure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ def _is_sweep(text: str) -> bool:
 
 def _first_stage(where: str) -> Held:
     """The candidates of a sweep in their order, under the name of its first stage; empty for what
-    is no sweep, and for one that has none."""
+    is not a sweep, and for one that has none."""
     if not _is_sweep(where):
         return {}
     with opened(where) as records:
@@ -309,7 +309,7 @@ def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["Mlf
 
 
 def _system_of(run: "MlflowRun") -> tuple[str, str]:
-    """The name of a run's system, and its cell; "" for a run that is no trial of ranksweep."""
+    """The name of a run's system, and its cell; "" for a run that is not a trial of ranksweep."""
     tags = run.data.tags
     name = tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
     return name or str(run.info.run_id), tags.get("config.hash", "")

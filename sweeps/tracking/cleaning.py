@@ -15,7 +15,7 @@ from sweeps.tracking.client import EXPERIMENT, connect, every_page, shown_name, 
 from sweeps.tracking.runs import KEY
 from sweeps.tracking.view import REPORT
 
-OWN = (REPORT, FIRST_STAGE)  # runs that are no trials
+OWN = (REPORT, FIRST_STAGE)  # runs that are not trials
 
 
 class Leftover(NamedTuple):

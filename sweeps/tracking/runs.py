@@ -157,7 +157,7 @@ class Runs:
         sent.steps = last
 
     def files_run(self, name: str, folder: Path, digest: str) -> str:
-        """The id of a run that is no trial, with the files of a folder; `digest` names their
+        """The id of a run that is not a trial, with the files of a folder; `digest` names their
         content."""
         sent = self._sent.get(name) or self._create(name, name)
         if sent.tags.get("content") != digest:
@@ -169,7 +169,7 @@ class Runs:
     def values_run(
         self, name: str, shown: str, tags: Mapping[str, str], values: Mapping[str, float]
     ) -> None:
-        """Brings a run that is no trial up to date: its tags, and one value of each metric."""
+        """Brings a run that is not a trial up to date: its tags, and one value of each metric."""
         digest = hashlib.sha256(json.dumps([tags, values], sort_keys=True).encode()).hexdigest()
         sent = self._sent.get(name) or self._create(name, shown)
         if sent.tags.get("content") != digest[:16]:

@@ -117,7 +117,7 @@ def _build(folder: Path) -> None:
 
 
 def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPair]:
-    """The pairs whose body is no near duplicate of an earlier one.
+    """The pairs whose body is not a near duplicate of an earlier one.
 
     Docstrings repeat each other with small changes (`bytes.find` and `bytearray.find`); an answer
     among the distractors would make judgments wrong. Two bodies are near duplicates if the other

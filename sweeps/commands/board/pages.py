@@ -51,7 +51,7 @@ class BoardEntry:
 
     @property
     def page(self) -> str:
-        """The file of its page, "" for a row that is no configuration."""
+        """The file of its page, "" for a row that is not a configuration."""
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.key).strip("-").lower()[:60]
         digest = hashlib.sha256(self.key.encode()).hexdigest()[:8]
         return f"{SYSTEMS}/{name}-{digest}.html" if self.system.settings else ""

@@ -42,7 +42,7 @@ Facts = Sequence[tuple[str, str]]
 @dataclass(frozen=True)
 class BoardSystem:
     """A row of a bundle's report, for a board. `seconds` of training and evaluation are the mean of
-    its runs. For a row that is no cell they are NaN, and `settings` are empty."""
+    its runs. For a row that is not a cell they are NaN, and `settings` are empty."""
 
     row: str
     label: str

@@ -55,7 +55,7 @@ def _taken(file: Path, rule: Rule) -> list[dict[str, Any]]:
         if not all(isinstance(one["look"], int) and one["values"] for one in taken):
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{shown_path(file)} is no file of a gate: remove or rename it") from None
+        raise BadInput(f"{shown_path(file)} is not a file of a gate: remove or rename it") from None
     for name, value in asdict(rule).items():
         if written[name] != value:
             raise BadInput(

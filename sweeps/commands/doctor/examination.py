@@ -155,7 +155,7 @@ def recall(
     documents of the collection: training reads them as they are."""
     judged = [_relevant(split, query_id) for query_id in split.queries]
     if sum(map(len, judged)) and all(doc_id in texts for of_query in judged for doc_id in of_query):
-        what = f"{name}: the relevant texts are no documents of the collection"
+        what = f"{name}: the relevant texts are not documents of the collection"
         if name == "train":
             return Finding("ok", what)
         why = "no candidate can be relevant, so every measure is 0"
@@ -209,7 +209,7 @@ def _relevant(split: Split, query_id: str) -> set[str]:
 
 
 def _texts_alone(collection: Collection) -> frozenset[str]:
-    """The ids of texts of training files that are no documents of the collection."""
+    """The ids of texts of training files that are not documents of the collection."""
     first = len(collection.documents) - collection.unranked
     return (
         frozenset(islice(collection.documents, first, None)) if collection.unranked else frozenset()

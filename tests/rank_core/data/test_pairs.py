@@ -60,7 +60,7 @@ def test_lines_of_one_query_are_its_training_data_and_no_candidates_of_others(fo
         a: [bark, fish],
         "7": [],
     }
-    # "barking" would be first, but it is no document of the collection.
+    # "barking" would be first, but it is not a document of the collection.
     assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
 
 

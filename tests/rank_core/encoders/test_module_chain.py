@@ -203,7 +203,7 @@ def test_a_chain_that_scores_and_cannot_be_read_is_refused_by_its_module(case, t
 
 DAMAGED = {
     "no list": ("modules.json", {}, "must hold a list"),
-    "a folder elsewhere": ("modules.json", [{"type": "a.Pooling", "path": "../x"}], "no folder"),
+    "a folder elsewhere": ("modules.json", [{"type": "a.Pooling", "path": "../x"}], "not a folder"),
     "another key": ("2_Dense/config.json", DENSE | {"rank": 2}, "unknown key 'rank'"),
     "another type": ("2_Dense/config.json", DENSE | {"in_features": "16"}, "no int"),
     "no size": ("3_LayerNorm/config.json", {"dimension": 0}, "must have a size as dimension"),

@@ -175,7 +175,7 @@ def lowered(folder, text):
     [
         ("{}/none", "tokenizer '{}/none' does not exist; name a folder with tokenizer.json"),
         ("{}", "the folder has no tokenizer.json"),
-        ("{}/bad.json", "bad.json is no tokenizer: "),
+        ("{}/bad.json", "bad.json is not a tokenizer: "),
         ("nobody/nothing", "neither a folder with tokenizer.json nor one that could be downloaded"),
     ],
 )

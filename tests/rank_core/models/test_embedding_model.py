@@ -126,13 +126,13 @@ def modules(path, change):
 
 
 BROKEN = {
-    "prompts that are no texts": (
+    "prompts that are not texts": (
         lambda path: stated(path, prompts={"query": 5}),
-        r"json has the prompt query=5, which is no text",
+        r"json has the prompt query=5, which is not a text",
     ),
     "prompts without names": (
         lambda path: stated(path, prompts=["query: "]),
-        r"has prompts=\['query: '\], which is no table",
+        r"has prompts=\['query: '\], which is not a table",
     ),
     "a default prompt that is not there": (
         lambda path: stated(path, default_prompt_name="all"),
@@ -148,7 +148,7 @@ BROKEN = {
     ),
     "a size of zero": (
         lambda path: write(path, "sentence_bert_config.json", {"max_seq_length": 0}),
-        r"has max_seq_length=0, which is no size",
+        r"has max_seq_length=0, which is not a size",
     ),
     "an unknown module": (
         lambda path: modules(path, lambda m: m[1].update(type="sentence_transformers.models.Foo")),

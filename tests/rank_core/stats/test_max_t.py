@@ -157,8 +157,8 @@ ALIKE = np.array([1.1, 0.9, 1.0, 1.3, 0.8, 1.2])
         (ALIKE * [1, 1, 1, 100, 1, 1], [0], [True, True, True, False, True, True]),
         (ALIKE * [1, 1, 1, 100, 1, 1], [3], [False] * 6),  # every comparison depends on it
         (ALIKE * [1, 1, 1, 100, 100, 1], [0], [False] * 6),
-        (ALIKE * [1, 1, 1, 0.001, 1, 1], [0], [False] * 6),  # a steady one is no outlier
-        (np.geomspace(0.001, 1, 6), [0], [False] * 6),  # the largest is no outlier
+        (ALIKE * [1, 1, 1, 0.001, 1, 1], [0], [False] * 6),  # a steady one is not an outlier
+        (np.geomspace(0.001, 1, 6), [0], [False] * 6),  # the largest is not an outlier
         ([1.0, 1.1, 100.0], [0], [False] * 3),  # two are no pool
     ],
 )

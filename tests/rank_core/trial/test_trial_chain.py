@@ -115,5 +115,5 @@ def test_a_chain_is_named_by_the_cell_it_starts_from(a_cell, small_trial, tmp_pa
 def test_a_folder_that_is_no_trial_of_the_cell_is_refused(a_cell, small_trial, tmp_path):
     config = small_trial.override({"training.init_from": str(a_cell)})
     shutil.copytree(f"{a_cell}-seed1", f"{a_cell}-seed3")
-    with pytest.raises(BadInput, match=r"maxp-abc-seed3 is no finished trial"):
+    with pytest.raises(BadInput, match=r"maxp-abc-seed3 is not a finished trial"):
         cell(config)

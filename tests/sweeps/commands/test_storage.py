@@ -116,4 +116,4 @@ def test_what_cannot_be_meant_is_refused(words, named, unchanged, capsys):
 def test_a_folder_that_is_no_storage_is_refused(name, unchanged, tmp_path, capsys):
     where = str(unchanged / name) if name else str(tmp_path / "empty")
     assert main(["storage", where]) == (2 if name != "ws/woods" else main(["storage", where]))
-    assert "no storage of sweeps" in capsys.readouterr().err
+    assert "not a storage of sweeps" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_a_ray_that_does_not_start_is_tried_twice_and_the_local_engine_offered(
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """In place of /tmp and its like: one that is no folder, and one that can be written."""
+    """In place of /tmp and its like: one that is not a folder, and one that can be written."""
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     (tmp_path / "none").touch()
     (tmp_path / "some").mkdir()

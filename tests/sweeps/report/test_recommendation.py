@@ -131,7 +131,7 @@ def test_an_index_is_compared_with_whole_documents_and_chosen_by_its_vectors(
         assert told.headline.startswith(f"Use {said}") and told.system == cells[few][0]
         assert "over documents cut at 512 tokens (95% interval" in told.headline
         assert (told.cost, told.cost_unit, told.milliseconds) == (2.0, "vectors per document", 1.5)
-        assert "with BM25" not in told.sentence  # which is no chunk size
+        assert "with BM25" not in told.sentence  # which is not a chunk size
         assert cost_text(told).startswith(
             "The recommended system needs 2.0 vectors per document and takes 1.5 ms"
         )

@@ -222,7 +222,7 @@ def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Pat
     assert row.mean(MEASURES[0]) == pytest.approx(primary.mean())
     found = [one for one in analysis.first_stage_comparisons if one.measure == MEASURES[0]]
     assert {one.system for one in found} == {row.cell.cell for row in others}
-    # BM25 is no training run: the p with both random is defined, and close to that of queries.
+    # BM25 is not a training run: the p with both random is defined, and close to that of queries.
     assert {(one.baseline, one.num_seeds_baseline, one.family_size) for one in found} == {
         ("first_stage", 1, 4)
     }

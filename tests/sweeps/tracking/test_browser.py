@@ -36,7 +36,7 @@ def test_the_links_open_on_the_view(tmp_path):
             page = rendered(link, tmp_path / "profile")
             shown = ["shared view", SHOWN.partition("/")[2], "48/32 is better.", *CONTENT[name]]
             assert [words for words in shown if words not in page] == [], name
-            assert "Additional runs" not in page, "the report is no configuration"
+            assert "Additional runs" not in page, "the report is not a configuration"
             assert "does not support" not in page, "a chart that MLflow cannot draw"
 
 

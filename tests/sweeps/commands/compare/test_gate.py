@@ -114,7 +114,7 @@ def test_another_rule_in_the_middle_of_a_loop_is_refused(gate, flags):
 )
 def test_a_file_that_is_no_gates_is_left_alone(gate, content):
     Path("gate.json").write_text(content)
-    with pytest.raises(BadInput, match=r"gate.json is no file of a gate"):
+    with pytest.raises(BadInput, match=r"gate.json is not a file of a gate"):
         gate("better")
     assert Path("gate.json").read_text() == content
 

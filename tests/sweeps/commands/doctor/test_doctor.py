@@ -166,7 +166,7 @@ def test_a_folder_with_a_file_of_pairs_is_sound(doctor, tmp_path, collection_fol
         line = f'{{"query": "{query}", "pos": ["b"]{negatives}}}'
         (folder / "train.jsonl").write_text(f"{line}\n")
         code, text = doctor("--collection", str(folder))
-        assert code == 0 and "train: the relevant texts are no documents" in text
+        assert code == 0 and "train: the relevant texts are not documents" in text
 
 
 def test_queries_of_two_splits_with_one_text_are_a_warning():
