@@ -48,7 +48,7 @@ def check_sweepable(swept: Iterable[str], points: Sequence[Settings]) -> None:
 def check_named(points: Sequence[Settings]) -> None:
     """Raises `BadInput` for a model or a loss of a point that does not exist or cannot be imported.
 
-    Such a point is not left out like a combination that cannot run: the sweep would compare the rest.
+    Such a point is not left out as one that cannot run is: the sweep would compare only the rest.
     """
     for name in dict.fromkeys(point["model.name"] for point in points if "model.name" in point):
         model_class(name)

@@ -173,9 +173,9 @@ def shared_documents(rows: Sequence[Agreement]) -> str:
         "a system and the baseline": [row.top_baseline for row in rows],
     }
     parts = [
-        f"{TOP * np.nanmean(own):.1f} documents between {pair}"
+        f"{TOP * np.nanmean(own):.1f} between {pair}"
         for pair, own in shares.items()
         if not np.isnan(own).all()
     ]
-    of = f"of {together:,.0f} documents in two lists"
-    return f"Shared top {TOP}, {of}: {', '.join(parts)}." if parts else ""
+    lists = f"two lists together contain {together:,.0f} documents"
+    return f"Shared documents in the top {TOP}: {', '.join(parts)} ({lists})." if parts else ""

@@ -233,10 +233,10 @@ def families_sentence(analysis: Analysis) -> str:
             f"with a baseline, has 1/{analysis.num_families} of it. The intervals of the table are "
             "not corrected."
         )
-    text = "A family is the comparisons of a measure with a baseline"
+    text = "A family consists of the comparisons of one measure with one baseline"
     if len({(mark, measure) for mark, measure, _ in analysis.compared}) > 1:
-        text += f"; {sweep.primary} decides, and the other measures and letters are families of "
-        text += "their own, which are not corrected for each other"
+        text += f"; {sweep.primary} decides, and the other measures and letters are separate "
+        text += "families, which are not corrected for each other"
     return f"{text}. The intervals of the table are not corrected."
 
 
@@ -277,7 +277,7 @@ def reservations(analysis: Analysis) -> list[str]:
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
-        sentences.append(f"Systems without a difference from the baseline were {fate} on dev.")
+        sentences.append(f"Rows without a difference are of systems that were {fate} on dev.")
     sentences += filter(
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
@@ -327,7 +327,7 @@ def _left_out(analysis: Analysis) -> str:
         return ""
     told = names_text([analysis.sweep.label(name) for name in dict.fromkeys(names)])
     return (
-        f"The runs of {told} scatter far more than those of the others: their seed variance is "
+        f"The runs of {told} vary far more than those of the others: their seed variance is "
         "left out of that pool, and the first test alone decides."
     )
 
@@ -384,7 +384,7 @@ def own_model_sentence(analysis: Analysis) -> str:
         f"({interval_text(pair, sweep.digits)}, p {decisive_p(pair)})"
         for pair in sorted(own, key=lambda pair: -pair.delta)
     ]
-    family = f", and p is corrected in a family of its own ({own[0].correction})"
+    family = f", and p is corrected in a separate family ({own[0].correction})"
     return (
         f" Interpolation changes {names_text(gains)}; its runs are paired with those of the model "
         f"alone{family * (own[0].family_size > 1)}."

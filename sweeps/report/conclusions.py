@@ -157,7 +157,7 @@ def correction(analysis: Analysis) -> str:
     how = compared[0].correction
     if sweep.correction == "bh":
         how += f"; about {100 * sweep.about.alpha:g}% of the significant differences may be false"
-    adjusted = f"p is corrected by {how}; the intervals of the table are not"
+    adjusted = f"p is corrected by {how}; the intervals of the table are not corrected"
     if family == 1:
         adjusted = "A single comparison needs no correction"
     elif sweep.correction == "none":

@@ -56,6 +56,6 @@ def error_sentence(pairs: Sequence[CellComparison], num_families: int = 1) -> st
     if not parts:
         return ""
     return (
-        f"Over {seeds} seeds the familywise error is up to {', and up to '.join(parts)}; where "
-        "runs of one side alone collapse it has no bound."
+        f"With {seeds} seeds, the familywise error is up to {', and up to '.join(parts)}; if only "
+        "the runs of one side collapse, it has no bound."
     )

@@ -221,4 +221,4 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
             "NAME=run1,run2,run3, or declare a system without training (--deterministic NAME, in "
             "Python deterministic=)."
         )
-    return NextStep("Add a third training run each.") if two else None
+    return NextStep("Add a third training run to each system.") if two else None

@@ -311,8 +311,8 @@ def _too_few_seeds(analysis: Analysis, compared: list[CellComparison]) -> Recomm
     have = 2 if any(map(has_two_runs, compared)) else 1
     missing = LEAST_SEEDS - have
     few = f"{in_words(have)} {runs}{'s' * (have > 1)} per system {'are' if have > 1 else 'is'}"
-    more = f"{in_words(missing)} more {runs}{'s' * (missing > 1)} each"
-    return _without(f"No recommendation: {few} too few to tell.", f"It would take {more}.")
+    more = f"{in_words(missing)} more {runs}{'s' * (missing > 1)}"
+    return _without(f"No recommendation: {few} too few to tell.", f"Each system needs {more}.")
 
 
 def _undecided(analysis: Analysis, decided: list[CellComparison]) -> Recommendation:

@@ -342,11 +342,12 @@ def power(analysis: Analysis, judged: Reliability) -> list[str]:
     if between and not math.isnan(between.planned):
         first, second = map(label, between.systems)
         limit = _detectable(between.planned)
-        sentences.append(f"One between {first} and {second} is found if it is {limit}.")
+        sentences.append(f"A difference between {first} and {second} is found if it is {limit}.")
     upper = f"{100 * ASSURANCE:.0f}%"
     return [
         *sentences,
-        f"This assumes deviations at their upper {upper} limits, as `ranksweep design` does.",
+        f"This assumes standard deviations at their upper {upper} limits, as `ranksweep design` "
+        "does.",
     ]
 
 

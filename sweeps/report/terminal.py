@@ -80,7 +80,7 @@ def answer_lines(
         *((note, 1 if typed else 0) for note in notes),
         *((text, 2) for text in _warnings(analysis)),
         (why, 4 if step and step.command else 0),  # without a command the words are the step
-        ("--verbose prints what these numbers rest on." * bool(typed), 5),
+        ("--verbose explains these numbers." * bool(typed), 5),
     ]
     count = f"--verbose prints {numbered(len(notes), 'note')} on the runs."
     for least in range(5, -1, -1):

@@ -48,7 +48,7 @@ CLUSTERS_HELP = (
     "(queries that share relevant documents), or group (the field group of the queries)"
 )
 CLUSTERS_OF = "FILE|auto|group"
-VERBOSE = "also print what the numbers rest on: test, correction, seeds, unjudged documents"
+VERBOSE = "also print the details: test, correction, seeds, unjudged documents"
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
 _DEFAULTS = {
     signal.SIGINT: signal.default_int_handler,

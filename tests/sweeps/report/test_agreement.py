@@ -73,8 +73,8 @@ def test_agreement_by_hand(tmp_path: Path) -> None:
     [
         ("abcdefghij", ""),  # ten documents: any two lists share all
         ("ab", ""),
-        ("abcdefghijkl", "Shared top 10, of 12 documents in two lists: 10.0 documents between "
-         "seeds of a system, 8.0 documents between a system and the baseline."),
+        ("abcdefghijkl", "Shared documents in the top 10: 10.0 between seeds of a system, 8.0 "
+         "between a system and the baseline (two lists together contain 12 documents)."),
     ],
 )  # fmt: skip
 def test_a_shared_top_is_said_where_lists_may_differ(tmp_path, letters, words) -> None:
@@ -181,7 +181,7 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
     assert "\u202e" not in page and page.count("word") < 10 * 40
     summary = (tmp_path / "report" / "index.html").read_text()
-    assert "Shared top" not in summary and 'href="queries.html"' in summary
+    assert "Shared documents" not in summary and 'href="queries.html"' in summary
     rows = json.loads((tmp_path / "report" / "results.json").read_text())["agreement"]
     assert [one["num_runs"] for one in rows] == [2, 2] and rows[0]["rbo_baseline"] is None
     before = first.read_bytes()

@@ -45,7 +45,7 @@ def test_all_families_of_a_table_share_alpha_where_that_is_asked_for(tmp_path: P
         return p, " ".join([*results["notes"], results["caption"]])
 
     own, said = told()
-    assert "; nDCG@10 decides, and the other measures and letters are families of their own" in said
+    assert "; nDCG@10 decides, and the other measures and letters are separate families" in said
     over, shared = told(correct_over="table")
     assert over == pytest.approx({key: min(1, 4 * p) for key, p in own.items()})
     assert any(0 < p < 0.2 for p in own.values())

@@ -50,7 +50,7 @@ def test_bounds_grow_with_comparisons_and_fall_with_runs():
 
 def test_the_sentence_names_the_runs_and_is_silent_where_the_level_holds():
     assert error_sentence(compared(*(3,) * 5)).startswith(
-        f"Over 3 seeds the familywise error is up to {DIFFERENT[3][0]:.2f} where seed variances"
+        f"With 3 seeds, the familywise error is up to {DIFFERENT[3][0]:.2f} where seed variances"
     )
-    assert error_sentence(compared(10, 3, 3)).startswith("Over 3 to 10 seeds the familywise")
+    assert error_sentence(compared(10, 3, 3)).startswith("With 3 to 10 seeds, the familywise")
     assert error_sentence(compared(*(7,) * 5)) == ""

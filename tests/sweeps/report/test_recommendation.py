@@ -91,7 +91,7 @@ def test_undecided_beside_a_first_stage_says_what_it_would_take(tmp_path: Path) 
     assert "would take" in found.sentence and " more " in found.sentence
 
 
-@pytest.mark.parametrize(("seeds", "said"), [(1, "two more seeds each"), (2, "one more seed each")])
+@pytest.mark.parametrize(("seeds", "said"), [(1, "two more seeds"), (2, "one more seed")])
 def test_too_few_seeds_say_how_many_more(seeds: int, said: str, tmp_path: Path) -> None:
     found = load_sweep(write_ranked_sweep(tmp_path, first_stage=False, seeds=(1, 2, 3)))
     few = replace(
@@ -100,7 +100,9 @@ def test_too_few_seeds_say_how_many_more(seeds: int, said: str, tmp_path: Path) 
         trials=found.trials[found.trials["seed"] <= seeds],
     )
     sentence = recommendation(analyse(few)).sentence
-    assert sentence.startswith("No recommendation: ") and sentence.endswith(f"take {said}.")
+    assert sentence.startswith("No recommendation: ") and sentence.endswith(
+        f"Each system needs {said}."
+    )
 
 
 def test_a_serving_sweep_is_chosen_by_the_tokens_of_a_query(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     between = reliability["between_best"]
     assert between["systems"][0] == best["system"]
     for words in (
-        f"One between MaxP 128/64 and {found.label(between['systems'][1])} is found if it is "
-        f"{between['planned']:.3f}.",
+        f"A difference between MaxP 128/64 and {found.label(between['systems'][1])} is found if "
+        f"it is {between['planned']:.3f}.",
         f"MaxP 128/64, the best of 4, gains +{best['delta']:.3f}. ",
         f"is +{best['family_low']:.3f} to",
     ):

@@ -192,7 +192,7 @@ def test_without_a_pair_of_systems_there_is_a_report_and_no_comparison(
     [
         ((1,), "†: one training run", ""),
         ((1, 2), "Two seeds give no upper-case letter", "†"),
-        ((1, 2, 3), "Over 3 seeds the familywise error is up to 0.08", "†"),
+        ((1, 2, 3), "With 3 seeds, the familywise error is up to 0.08", "†"),
         (tuple(range(1, 8)), "", "familywise error"),
     ],
 )
