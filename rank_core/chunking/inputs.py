@@ -152,7 +152,7 @@ def _file_hash(setting: str, path: Path) -> str:
     if (digest := named_digest(path, "scoreddocs")) is not None:
         return digest
     if not path.is_file():
-        raise BadInput(f"{setting} must name a file, there is none at {path}")
+        raise BadInput(f"{setting} must name a file, but there is none at {path}")
     # Size and time of change are keys of the cache: a file that changes within a process is read
     # again.
     state = path.stat()

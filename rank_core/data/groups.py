@@ -57,7 +57,7 @@ def read_groups(
     if not of_document:
         raise BadInput(
             f"--group must be a file of query and group, or a field of the queries or documents; "
-            f"{shown(name)} is none. `--group {OF_DOCUMENT}` keeps queries together that have a "
+            f"{shown(name)} is neither. `--group {OF_DOCUMENT}` keeps queries together that have a "
             "relevant document in common"
         )
     return joined(
@@ -71,7 +71,7 @@ def read_clusters(path: Path) -> dict[str, str]:
     Parquet) with the fields query_id and cluster, or group as `ranksweep split --group` writes it.
     Raises `BadInput` for a query with two clusters."""
     if not path.is_file():
-        raise BadInput(f"clusters of queries must be a file, {path} is none")
+        raise BadInput(f"clusters of queries must be a file, and {path} is not one")
     rows = labels(path, "group", CLUSTER, {}) if has_names(path, CLUSTER, {}) else query_lines(path)
     if not (clusters := gathered_groups(rows)):
         raise BadInput(f"{path} must have the fields query_id and cluster (or group)")

@@ -173,7 +173,7 @@ def _place(target: Path, files: Sequence[Path], name: str) -> None:
                 joined.write(part)
     else:
         raise BadInput(
-            f"{name} has several files of {target.name}, which only .jsonl and .parquet may"
+            f"{name} has several files of {target.name}: only .jsonl and .parquet may have several"
         )
 
 

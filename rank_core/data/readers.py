@@ -357,7 +357,7 @@ class _PairReading:
         if "pos" in found and "judged" in found:
             raise BadInput(
                 f"{place}: {found['pos'][0]} and {found['judged'][0]} both have texts, of which "
-                f"one alone is read; name the other by --fields {found['judged'][0]}={UNUSED}"
+                f"only one is read; name the other by --fields {found['judged'][0]}={UNUSED}"
             )
         kind = "pos" if "pos" in found else "judged"
         texts = self._passages(place, record, kind, found.get(kind, ()))
@@ -377,9 +377,9 @@ class _PairReading:
             return [text._replace(grade=1) for text in texts]
         if "neg" in found:
             raise BadInput(
-                f"{place}: {label} beside {found['neg'][0]} has no meaning that is known: texts "
-                f"in {found[kind][0]} are relevant, the others are not; --fields {label}={UNUSED} "
-                "reads the line without it, pos_scores and neg_scores are a teacher's"
+                f"{place}: {label} beside {found['neg'][0]} has no known meaning: texts in "
+                f"{found[kind][0]} are relevant, and the others are not; --fields {label}={UNUSED} "
+                "reads the line without it; pos_scores and neg_scores are a teacher's"
             )
         values = record[label] if isinstance(record[label], list) else [record[label]]
         if len(values) != len(texts):

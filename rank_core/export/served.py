@@ -139,8 +139,8 @@ def _require_same_model(
     if stated["content_hash"] not in own:
         raise BadInput(
             f"{path} is of {name} with the contents {shown(stated['content_hash'])} "
-            f"(model.content_hash), {model} has others ({backbone.content_hash}): it was measured "
-            "with another model; `ranksweep run serving` makes a file of this one"
+            f"(model.content_hash), but {model} has others ({backbone.content_hash}): it was "
+            "measured with another model; `ranksweep run serving` makes a file of this one"
         )
 
 

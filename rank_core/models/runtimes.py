@@ -143,7 +143,7 @@ def use_runtime(
 def require_cpu(device: torch.device) -> None:
     """Raises `BadInput` for another device."""
     if device.type != "cpu":
-        raise BadInput(f"OpenVINO computes on a CPU here, the device is {device}")
+        raise BadInput(f"OpenVINO computes on a CPU here, but the device is {device}")
 
 
 def calibration_rows(config: TrialConfig, inputs: Inputs) -> list[Row]:

@@ -42,8 +42,8 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
     """
     if lacking := [query_id for query_id in matrix.query_ids if query_id not in cluster_of]:
         raise BadInput(
-            f"every query needs a cluster, {len(lacking)} of {len(matrix.query_ids)} have none, "
-            f"such as {shown(lacking[0])}"
+            f"every query needs a cluster, but {len(lacking)} of {len(matrix.query_ids)} have "
+            f"none, such as {shown(lacking[0])}"
         )
     names = [cluster_of[query_id] for query_id in matrix.query_ids]
     columns, place_Q = _places(names)

@@ -53,7 +53,7 @@ def factor_tests(
         raise BadInput(f"a factor test needs two cells and a factor, got {len(cells)} cells")
     for cell in cells:
         if list(levels[cell]) != factors:
-            raise BadInput(f"every cell needs the factors {', '.join(factors)}, {cell} differs")
+            raise BadInput(f"every cell needs the factors {', '.join(factors)}, but {cell} differs")
     columns: dict[str, Floats] = {}  # of each factor, one per level
     for name in factors:
         own = [levels[cell][name] for cell in cells]

@@ -183,11 +183,11 @@ def _seeds_by_queries(
     whole table, NaN where it has none."""
     rows = np.flatnonzero(own["measure"] == measure)
     if not len(rows):
-        raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
+        raise BadInput(f"every cell needs values of {measure}, but cell {cell} has none")
     value, names = own["value"].to_numpy()[rows], own["query_id"].cat.categories
     seed, query = own["seed"].to_numpy()[rows], own["query_id"].cat.codes.to_numpy()[rows]
     if (query < 0).any():
-        raise BadInput(f"every value needs a query, cell {cell} has one of {measure} without")
+        raise BadInput(f"every value needs a query, but cell {cell} has one of {measure} without")
     for i in np.flatnonzero(~np.isfinite(value)):
         raise BadInput(
             f"values must be finite, got {value[i]} for cell {cell}, seed {seed[i]}, query "

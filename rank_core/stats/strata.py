@@ -41,7 +41,7 @@ def over_collections(
         for one in matrices:
             if cell not in one.cells:
                 raise BadInput(
-                    f"every system must be on every collection, {cell} has no {one.measure}"
+                    f"every system must be on every collection, but {cell} has no {one.measure}"
                 )
             if cell not in separate_runs and one.seeds[cell] != matrices[0].seeds[cell]:
                 raise BadInput(

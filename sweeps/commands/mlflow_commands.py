@@ -60,7 +60,7 @@ def _target(records: Records, tracking_uri: str | None) -> tuple[str, str]:
     uri = tracking_uri or sweep.tracking_uri or default_tracking_uri(records)
     if REDACTED in uri:
         raise BadInput(
-            f"the tracking URI {uri} of {records.uri}/{FILE} has no secrets, which are not "
+            f"the tracking URI {uri} of {records.uri}/{FILE} lacks its secrets, which are not "
             "stored; give --tracking-uri"
         )
     return uri, sweep.experiment

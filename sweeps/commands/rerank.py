@@ -176,10 +176,10 @@ def open_job(job: RerankJob) -> int:
             f"--trust-code has no effect: {name} of {job.folder} is a model of ranksweep"
         )
     if Path(job.out).exists():
-        raise BadInput(f"--out must be a new file, {job.out} exists")
+        raise BadInput(f"--out must be a new file, but {job.out} exists")
     run, (queries, documents) = job.first_stage, job.texts
     if not run:
-        raise BadInput(f"--run must rank documents, {job.run} is empty")
+        raise BadInput(f"--run must rank documents, but {job.run} is empty")
     if lost := next((query_id for query_id in run if query_id not in queries), None):
         raise BadInput(f"query {shown(lost)} of --run has no text; --queries FILE has others")
     if lost := next((d for ranked in run.values() for d in ranked if d not in documents), None):

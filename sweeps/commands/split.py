@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv, Namespace(salt=SALT))
     folder, fields = Path(given.to).absolute(), parse_fields(given.fields) if given.fields else {}
     if folder.exists():
-        raise BadInput(f"--to must be a new folder, {folder} exists")
+        raise BadInput(f"--to must be a new folder, but {folder} exists")
     check_writable("--to", folder)
     parts = _parts(given, fields)
     runs = _runs(given.run, parts, fields) if given.run else {}

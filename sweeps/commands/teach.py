@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     check_writable("the folder of --out", Path(given.out).parent)
     out = Path(os.path.abspath(given.out))
     if out.exists():
-        raise BadInput(f"--out must be a new file, {out} exists")
+        raise BadInput(f"--out must be a new file, but {out} exists")
     name = str(named_collection(given.collection, given.fields))
     config = teacher_of(given.teacher, given.settings, name)
     run = candidates(load_collection(name), given.depth)
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         )
         if job.model.needs_first_stage:
             raise BadInput(
-                f"a teacher scores texts alone, {given.teacher} adds the first stage's scores: "
+                f"a teacher scores only texts, but {given.teacher} adds the first stage's scores: "
                 "export a cell without them"
             )
         rerank_run(job)
@@ -172,7 +172,7 @@ def _rank_lists(config: TrialConfig, run: Run, out: Path, depth: int) -> None:
     try:
         taught = dict(ranker.rank(queries, inputs.collection.documents, run))
     except NoAnswer as error:
-        raise BadInput(f"{error}; the same command goes on, its answers are cached") from None
+        raise BadInput(f"{error}; the same command resumes: the responses are cached") from None
     if isinstance(ranker, DenseChunks):
         missing = _missing(inputs.collection, taught)
         taught = {q: taught[q] | scores for q, scores in ranker.scores_of(queries, missing)}

@@ -134,6 +134,6 @@ def refuse_secrets(settings: Mapping[str, str]) -> None:
     for name, text in settings.items():
         if redact_text(text) != text:
             raise BadInput(
-                f"settings must hold no secrets, got {name}={text}; credentials belong in "
+                f"settings must not contain secrets, got {name}={text}; credentials belong in "
                 "environment variables or the service's own credential files"
             )

@@ -105,8 +105,8 @@ def _is_read(name: str, base: TrialConfig, points: Iterable[Settings]) -> bool:
 
 def _refuse(name: str) -> None:
     raise BadInput(
-        f"nothing in these cells reads {name}: cells that differ in it alone would differ by the "
-        "noise of their seeds. Leave it out, or choose a model, a loss or a schedule that reads it"
+        f"nothing in these cells reads {name}: cells that differ only in it would differ by the "
+        "noise between seeds. Leave it out, or choose a model, a loss or a schedule that reads it"
     )
 
 

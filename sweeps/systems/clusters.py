@@ -81,7 +81,7 @@ def check_clusters(clusters: Clusters, queries: Mapping[str, Sequence[str]]) -> 
             )
         if len({own[query_id] for query_id in ids}) < 2:
             raise BadInput(
-                f"--clusters: a test needs two clusters or more, {clusters.source} has all "
+                f"--clusters: a test needs two clusters or more, but {clusters.source} has all "
                 f"{len(ids)} queries in one"
             )
 

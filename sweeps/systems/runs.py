@@ -284,7 +284,7 @@ def _check_on_all(
         has = {name for run in own for name in run.on}
         if lacks := [one.name for one in sets if not has & {"", one.name}]:
             raise BadInput(
-                f"every system must be on every collection, {system} has no run on "
+                f"every system must be on every collection, but {system} has no run on "
                 f"{names_text(lacks)}; it is on {names_text(sorted(has))}"
             )
 

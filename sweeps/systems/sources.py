@@ -170,7 +170,7 @@ def ranking_of(source: Source, *, where: str = "the table") -> RankedFile:
     if len(runs) > 1:
         raise BadInput(f"{named} holds {len(runs)} runs: `ranksweep compare` reads them")
     if runs[0].ranking is None:
-        raise BadInput(f"{named} must be a run, it has values of measures")
+        raise BadInput(f"{named} must be a run, but it has per-query values")
     return runs[0].ranking()
 
 
@@ -261,7 +261,7 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
         raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
     check_tracking_uri(uri)
     if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
-        raise BadInput(f"--tracking-uri must name a database, {uri} does not exist")
+        raise BadInput(f"--tracking-uri must name a database, but {uri} does not exist")
     systems: dict[tuple[str, str], list[TrainingRun]] = {}
     try:
         client = connect(uri)

@@ -199,7 +199,7 @@ def assemble(
         number = next(order, None)
         if number is None:
             raise BadInput(
-                f"the distractors have {offset} words together, fewer than "
+                f"the distractors have {offset} words in all, fewer than "
                 f"first_position={first_position}"
             )
         before.append(distractors[number])

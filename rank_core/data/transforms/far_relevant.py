@@ -309,7 +309,7 @@ def _fill(distractors: Iterator[str], least: int, most: int) -> Iterator[str]:
     while total < least:
         passage = next(distractors, None)
         if passage is None:
-            raise BadInput(f"the distractors have {total} words together, and {least} are needed")
+            raise BadInput(f"the distractors have {total} words in all, and {least} are needed")
         words = passage.split()
         if total + len(words) > most:
             passage = " ".join(words[: most - total])

@@ -254,7 +254,7 @@ def test_int8_without_rows_says_where_they_come_from(monkeypatch):
 def test_another_device_is_refused(as_is):
     backbone = resolve_backbone(as_is.model.backbone)
     model = build_model(as_is, backbone, init_seed=1).to("meta")
-    with pytest.raises(BadInput, match="on a CPU here, the device is meta"):
+    with pytest.raises(BadInput, match="on a CPU here, but the device is meta"):
         use_runtime(model, as_is.override({"evaluation.runtime": "openvino"}), backbone, None)
 
 

@@ -153,7 +153,7 @@ def test_whole_clusters_are_permuted() -> None:
 @pytest.mark.parametrize(
     ("clusters", "message"),
     [
-        ({"0": "x", "1": "y"}, "every query needs a cluster, 2 of 4 have none, such as '2'"),
+        ({"0": "x", "1": "y"}, "every query needs a cluster, but 2 of 4 have none, such as '2'"),
         (dict.fromkeys("0123", "x"), "two clusters of queries or more; all 4 queries are in 'x'"),
     ],
 )

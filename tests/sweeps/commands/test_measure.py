@@ -82,7 +82,7 @@ def test_a_function_of_the_user_is_a_measure(capsys):
                 ("undefined", "must return a finite number, got nan for the grades {"),
             )
         ),
-        (["v.csv", "--qrels", "q.qrels"], "it has values of measures"),
+        (["v.csv", "--qrels", "q.qrels"], "it has per-query values"),
         (["a.run", "--qrels", "other.qrels"], "no document of the run is judged"),
         (["a.run", "--qrels", "q.qrels", "--per-query", "v.parquet"], "must be a file .csv"),
     ],

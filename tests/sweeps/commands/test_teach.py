@@ -133,7 +133,7 @@ def test_a_chat_server_that_is_away_is_named(collection_folder, tmp_path, capsys
         server.faults.extend([Fault(500)] * 99)
         words = [f"chat.base_url={server.url}", "chat.key_variable="]
         assert teach("rankgpt", collection_folder, tmp_path / "t.run.gz", *words) == 2
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
 
 
 def test_an_embedding_model_teaches_over_the_whole_collection(

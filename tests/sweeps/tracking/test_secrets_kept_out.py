@@ -54,7 +54,7 @@ def test_a_secret_on_the_command_line_is_refused_before_anything_is_written(
     inputs = [] if {"--collection", "--confirm"} & set(words) else inputs_words
     assert main(EXPERIMENT, [*inputs, *words], doc=None) == 2
     message = capsys.readouterr().err
-    assert "must hold no secrets" in message and "[redacted]" in message
+    assert "must not contain secrets" in message and "[redacted]" in message
     assert "planted" not in message and list(tmp_path.iterdir()) == []
 
 

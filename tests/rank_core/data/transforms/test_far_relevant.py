@@ -51,7 +51,7 @@ def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
     assert (made.text, made.word_start) == ("a a b b R R", 4)
     whole = bury("R R R", drawn, **rules, rng=Drawn(6, 0))
     assert (whole.text, whole.word_start) == ("a a b R R R", 3)  # the longest that fits
-    with pytest.raises(BadInput, match="have 2 words together, and 3 are needed"):
+    with pytest.raises(BadInput, match="have 2 words in all, and 3 are needed"):
         bury("R R", drawn[:1], **rules, rng=Drawn(5, 0))
 
 

@@ -129,7 +129,7 @@ def test_bad_files(runs: Path, tmp_path: Path, lines: str, message: str) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere.tsv", "clusters of queries must be a file, nowhere.tsv is none"),
+        ("nowhere.tsv", "clusters of queries must be a file, and nowhere.tsv is not one"),
         ("group", "--clusters group needs queries with the field group"),
         ({"q0": 1}, "has none of 39 of 40 queries"),
         (3, "clusters must be {query_id: cluster}, a data frame"),

@@ -152,7 +152,7 @@ def test_texts_that_are_no_documents_are_not_looked_for_among_candidates():
     pairs = split(qrels={"q": {"x": 1, "y": 1}}, candidates={"q": ["b"]})
     assert recall("train", pairs, Evaluation(), texts).level == "ok"
     found = recall("test", pairs, Evaluation(), texts)
-    assert found.level == "error" and "no documents of the collection" in found.what
+    assert found.level == "error" and "are not documents of the collection" in found.what
     mixed = split(qrels={"q": {"x": 1, "b": 1}}, candidates={"q": ["b"]})
     assert "100.0%" in recall("train", mixed, Evaluation(), texts).what
 
