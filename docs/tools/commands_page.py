@@ -7,9 +7,9 @@ from sweeps.commands.known import COMMANDS, parser_of
 
 HEAD = """# Commands
 
-Every command and flag, made by `make docs` from the parsers; `ranksweep COMMAND --help` prints the
-same. DIR is a folder or URI such as `results/window_stride/python-docs`.
-[Exit codes](troubleshooting.md#exit-codes).
+This page lists every command and flag; `make docs` writes it from the parsers, and
+`ranksweep COMMAND --help` prints the same. DIR is a folder or URI such as
+`results/window_stride/python-docs`. See also the [exit codes](troubleshooting.md#exit-codes).
 """
 
 

@@ -1,6 +1,6 @@
 """The bi-encoder: query and chunk are encoded separately and compared by the similarity of their
-vectors, as the folder of an embedding model says it, else by the cosine of mean vectors (E5, Wang
-et al. 2022; E5-Base-4k, Zhu et al. 2024). It ranks without training."""
+vectors: that of an embedding model's folder, or else the cosine of mean vectors (E5, Wang et al.
+2022; E5-Base-4k, Zhu et al. 2024). It can rank without training."""
 
 from collections.abc import Callable
 from dataclasses import replace

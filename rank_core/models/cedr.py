@@ -8,11 +8,11 @@ any similarity for padding; FlexNeuART's tests for -1 but pads with token 1, so 
 compared like text.
 
 Neural Model 1: the likelihood that the document's tokens translate into the query's (IBM Model 1
-over contextual vectors, after Boytsov & Kolter 2021). A reconstruction, because the published text
-does not define the parametrisation. The general form is S = sum_q log(epsilon + mean_d T(q | d)).
-Ours are T, the sigmoid of a small network over [e_q; e_d; e_q * e_d], its sizes and epsilon. There
-is no interpolation with a collection model, and [CLS] is not used; chunks are disjoint as in CEDR.
-FlexNeuART, the code of its authors, leaves the model out: it "may be subject to a third party
+over contextual vectors, after Boytsov & Kolter 2021). It is a reconstruction, because the published
+text does not define the parametrisation. The score is sum_q log(epsilon + mean_d T(q | d)); T (the
+sigmoid of a small network over [e_q; e_d; e_q * e_d]), its sizes and epsilon were chosen here.
+There is no interpolation with a collection model, and [CLS] is not used; chunks are disjoint as in
+CEDR. FlexNeuART, the authors' code, leaves the model out: it "may be subject to a third party
 patent". Ask before you use it in a product.
 
 Shapes: B documents, C rows of the encoder, L tokens of a row, Q query tokens, D tokens of a whole

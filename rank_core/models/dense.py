@@ -1,4 +1,4 @@
-"""Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
+"""Dense retrieval: an embedding model, as published, ranks the whole collection by exact search."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,8 +61,8 @@ def _first_documents(config: TrialConfig) -> tuple[str, ...]:
 
 
 class DenseChunks(ListRanker):
-    """A document has the score of its best chunk. The whole collection is ranked, whatever the
-    first stage ranks."""
+    """The score of a document is that of its best chunk. The whole collection is ranked,
+    independently of the first stage."""
 
     label = "Dense"
     paper = "Karpukhin et al. 2020"
@@ -158,7 +158,7 @@ class DenseChunks(ListRanker):
 
 
 class DenseDocument(DenseChunks):
-    """A document is one chunk, cut where the model cuts it."""
+    """A document is one chunk, truncated at the model's limit."""
 
     label = "Dense, cut"
     paper = "Karpukhin et al. 2020"

@@ -1,4 +1,4 @@
-"""FirstP, LongP, MaxP, SumP, AvgP, KMaxAvgP, RandP, Birch: a score per chunk, pooled (Dai & Callan
+"""FirstP, LongP, MaxP, SumP, AvgP, KMaxAvgP, RandP, Birch pool a score per chunk (Dai & Callan
 2019, section 3). Training is end to end as in Boytsov et al. 2022: MaxP's gradient reaches the best
 chunk only. Birch scores a document by its best sentences (Yilmaz et al. 2019); its interpolation
 with the first stage is in rank_core/ranking/final_runs.py."""

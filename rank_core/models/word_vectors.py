@@ -318,8 +318,8 @@ class CoPacrr(WordVectorRanker):
 
     Three deviations: the cascade uses fractions of each document's length, where the published code
     uses fixed positions; token weights are a softmax over a learned function of the word vector,
-    there over idf values; query tokens are shuffled in training as there, but only with dropout, so
-    that `model.dropout=0` makes steps repeatable.
+    there over idf values; as there, query tokens are shuffled in training, but only with dropout,
+    so that `model.dropout=0` makes steps repeatable.
     """
 
     label = "Co-PACRR"

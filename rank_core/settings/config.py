@@ -112,9 +112,9 @@ class Model:
     )
     head: str = added(
         "auto",
-        "`auto`: the trained head of a published reranker where the model scores chunks, a new one "
-        "elsewhere; `checkpoint`: refused without a trained head; `classifier`: the one of the "
-        "architecture, drawn if it is not trained, which other servers load; `new`: always drawn",
+        "`auto`: the trained head of a published reranker if the model scores chunks, else a new "
+        "one; `checkpoint`: the trained head, refused if there is none; `classifier`: the head of "
+        "the architecture, which other servers load, random if it is not trained; `new`: random",
         rule=HEADS,
     )
 
@@ -214,15 +214,15 @@ class Evaluation:
     )
     evidence: str = added(
         "auto",
-        "share of the relevant text that the best chunks within 1,024, 2,048 and 4,096 tokens hold "
-        "(dense retrieval): `auto`, where the places of relevant text are known; `yes`: refused "
-        "where they are not; `no`",
+        "share of the relevant text that the best chunks contain within 1,024, 2,048 and 4,096 "
+        "tokens (dense retrieval): `auto`: if the positions of relevant text are known; `yes`: "
+        "refused if they are not; `no`",
         rule=("auto", "yes", "no"),
     )
     runtime: str = added(
         "auto",
-        "what computes the encoder of a model as it is, where nothing is trained: torch, openvino "
-        "(on a CPU), or auto: openvino for training.precision=int8, else torch",
+        "library that computes the encoder if nothing is trained: torch, openvino (on a CPU), or "
+        "auto: openvino for training.precision=int8, else torch",
         rule=RUNTIMES,
     )
     keep_chunk_scores: bool = added(

@@ -184,7 +184,7 @@ class Training:
     precision: str = setting(
         "auto",
         "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, else fp32; "
-        "int8: scores on a CPU by OpenVINO, where nothing is trained",
+        "int8: scoring on a CPU with OpenVINO, if nothing is trained",
         hf="bf16 fp16",
         rule=PRECISIONS,
     )

@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     ~/.bashrc sources, or _ranksweep in a folder of zsh's fpath. For the open shell: eval
     "$(ranksweep completion bash)"."""
     parser = Parser("ranksweep completion", main.__doc__)
-    parser.add_argument("shell", choices=SHELLS, help="the shell: %(choices)s")
+    parser.add_argument("shell", choices=SHELLS, help="the shell: bash or zsh")
     shell = parser.parse_args(argv).shell
     import shtab
 

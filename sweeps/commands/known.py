@@ -21,7 +21,7 @@ COMMANDS = {
     "teach": ("teach:main", "MODEL", "score training candidates with a teacher"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "upload missing trials to MLflow"),
-    "storage": ("storage:main", "DIR", "list the contents of a storage, remove unused ones"),
+    "storage": ("storage:main", "DIR", "list the contents of a storage, or remove unused ones"),
     "compare": (
         "compare.command:main",
         "SYSTEM ..",

@@ -22,9 +22,9 @@ KINDS = {int: "int", float: "float", str: "str", bool: "bool"}
 LIST = "list[str]"
 EMBEDDED = "embedded: built on this machine without a download"
 SECTIONS = {
-    "": "Of a trial as a whole",
+    "": "Settings of the whole trial",
     "model": "The ranker",
-    "chunking": "The cut of documents, in tokens of the backbone",
+    "chunking": "How documents are cut, in tokens of the backbone",
     "training": "Training on groups of a query, a relevant document and negatives",
     "evaluation": "Reranking and measures",
     "chat": "The chat model of `rankgpt`",
@@ -115,10 +115,10 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Every setting of a trial, made by `make docs` from the declarations in "
-        "`rank_core/settings`. On a command line: `chunking.window=150`, or several values of a "
-        "setting that a sweep varies: `chunking.window=75,150`. `ranksweep settings WORD` prints "
-        "those with WORD in them.",
+        "This page lists every setting of a trial; `make docs` writes it from the declarations in "
+        "`rank_core/settings`. On a command line, write `chunking.window=150`, or several values "
+        "of a setting that the sweep varies: `chunking.window=75,150`. `ranksweep settings WORD` "
+        "prints the lines that contain WORD.",
         "",
         f"The embedded backbones ({', '.join(map('`{}`'.format, SHIPPED))}) have other "
         "defaults, which the plan of a sweep prints: "

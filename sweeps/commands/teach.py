@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     )
     trust = "allow the model's source code in FOLDER/code to run; read it first"
     add("--trust-code", action="store_true", help=trust)
-    how = "how the teacher reads: sections model, chunking and chat of `ranksweep settings`"
+    how = "settings of the teacher: sections model, chunking and chat of `ranksweep settings`"
     add("settings", nargs="*", metavar="section.setting=value", help=how)
     given = parser.parse_intermixed_args(list(argv))
     for flag in ("cpus_per_worker", "depth"):

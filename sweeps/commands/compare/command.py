@@ -165,15 +165,13 @@ def _parser() -> Parser:
     add("--ties", choices=TIES, default="doc_id", help=ties)
     digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"
     add("--digits", type=int, choices=range(1, 7), default=3, metavar="N", help=digits)
-    gate = (
-        "keep, discard or undecided, by the exit code 0, 1 or 5, and a line: is the second system "
-    )
-    gate += "better than the first? With --margin: is it no worse by more than that?"
+    gate = "decide whether the second system is better than the first (with --margin: not worse by "
+    gate += "more than that): exit code 0, 1 or 5, and a line with keep, discard or undecided"
     needing(
         add("--gate", action="store_true", help=gate),
         *(Need(name, without=True) for name in ("all_pairs", "compact", "verbose")),
     )
-    looks = "the looks that a loop of proposals may take at the same alpha (default: %(default)s)"
+    looks = "number of looks by which a loop of proposals divides alpha (default: %(default)s)"
     needing(add("--looks", type=int, default=1, metavar="N", help=looks), Need("gate"))
     anew = "begin a new loop of looks"
     needing(add("--reset-looks", action="store_true", help=anew), Need("gate"))
