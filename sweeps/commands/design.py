@@ -503,8 +503,8 @@ def _origin(planned: DesignPlan) -> list[str]:
         whose = numbered(planned.earlier, "earlier sweep")
         lines.append(
             f"The first is pooled with that of {whose}, as if the training runs of all varied "
-            "alike. It plans and tests nothing: a test that relied on it would find too much "
-            "where the deviation is larger."
+            "alike. It is for the plan alone: a test that relied on it would find too much where "
+            "the deviation is larger."
         )
     if count := int(collapsed.sum()):
         trials = f"{count} collapsed trial{'s' * (count > 1)}"

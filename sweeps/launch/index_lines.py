@@ -29,7 +29,7 @@ def index_lines(plan: Plan) -> Iterator[str]:
     unread = sum(unread_tokens((c.cell, c.config, c.inputs) for c in cells).values())
     yield (
         f"embedding   {count(unread)} encoder tokens to read; each index alone: {count(alone)}. "
-        "The difference are chunks that several indexes share or that are stored"
+        "The difference is due to chunks that several indexes share or that are already stored"
     )
     model = embedding_model(cells[0].config, "cpu")
     yield from (f"model       {note}" for note in model.notes)

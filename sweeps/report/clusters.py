@@ -78,7 +78,7 @@ def shared_sentence(analysis: Analysis) -> str:
 
 def sharing_warning(analysis: Analysis) -> str:
     """The design effect of the primary comparisons where many queries share relevant documents and
-    the tests take them for independent: that of the worst collection; "" elsewhere."""
+    the tests treat them as independent: that of the worst collection; "" elsewhere."""
     sweep = analysis.sweep
     if sweep.clusters is not None or not analysis.primary:
         return ""
@@ -108,7 +108,7 @@ def sharing_found(
     larger = f"up to {percent(change)} larger" if change >= _VISIBLE else "no larger"
     return effect, (
         f"{together} of {len(own)} queries{where} share a relevant document with another one "
-        f"({len({*names})} clusters), and the tests take them for independent; with clusters "
+        f"({len({*names})} clusters), but the tests treat them as independent; with clusters "
         f"standard errors over queries are {larger} (design effect {effect:.2f}): --clusters auto, "
         "or --clusters FILE."
     )

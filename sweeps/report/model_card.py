@@ -125,11 +125,11 @@ def _usage(facts: CardFacts) -> str:
     cut = facts.config.chunking
     if not facts.is_cross_encoder:
         return text
-    text += "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, "
+    text += "\n\nIt is also a `CrossEncoder` of sentence-transformers (5.4 or later), "
     if not model_class(facts.config.model.name).first_chunk_only:
         return text + (
-            "which scores chunks: `serving.json` says how to cut a document and how to put the "
-            "scores of its chunks together (docs/export.md)."
+            "which scores chunks: `serving.json` says how to cut a document and how to combine the "
+            "scores of its chunks (docs/export.md)."
         )
     return text + (
         f"with the same scores for queries of at most {cut.max_query_tokens} tokens and texts of "

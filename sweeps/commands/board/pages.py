@@ -230,7 +230,7 @@ def _sections(joint: JointTable, board: Sequence[JointTable], link: str) -> list
         if copy.system.row != FIRST_STAGE:
             note += (
                 f" {copy.system.label} of {copy.bundle.name} equals {first.system.label} of "
-                f"{first.bundle.name} in every run and query and stands there once."
+                f"{first.bundle.name} in every run and query and is listed once."
             )
     if own is None and (sharing := bundle.known.sharing):
         note += f" {sharing_found(matrix, sharing, combinations(matrix.cells, 2))[1]}"

@@ -277,7 +277,7 @@ def shared_subjects(collection: Collection) -> Iterator[Finding]:
 
 def clustered_queries(collection: Collection) -> Iterator[Finding]:
     """The finding on test queries that share relevant documents: their scores may be correlated,
-    and a test that takes them for independent is too sure."""
+    and a test that treats them as independent finds too much."""
     test = collection.splits.get("test")
     clusters = document_clusters(test.qrels) if test else {}
     if test is None or not (together := share_documents(clusters)):
@@ -289,7 +289,7 @@ def clustered_queries(collection: Collection) -> Iterator[Finding]:
         "warning",
         f"{together:,} of {total:,} test queries share a relevant document with another one "
         f"({len(sizes):,} clusters)",
-        "tests that take them for independent find differences too often: design effect up to "
+        "tests that treat them as independent find differences too often: design effect up to "
         f"{most:.1f}, standard errors up to {math.sqrt(most) - 1:.0%} larger",
         "--clusters auto tests over these clusters"
         + ", --clusters group over the groups of the queries" * bool(test.groups),

@@ -176,7 +176,7 @@ def test_a_system_of_two_bundles_enters_a_table_once(bundles):
     assert [*twice.copies.values()] == [entry.key for entry in alone.entries]
     assert twice.by_measure["nDCG@10"][1] == alone.by_measure["nDCG@10"][1]
     page = pages_of([first, again], "..")["index.html"].decode()
-    assert f"again of {other.name} equals " in page and "stands there once" in page
+    assert f"again of {other.name} equals " in page and "is listed once" in page
 
 
 def test_pages_show_groups_costs_and_what_failed_and_no_text_of_a_bundle_is_a_tag(site):
