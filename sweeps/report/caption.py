@@ -214,10 +214,10 @@ def _ratio_sentence(analysis: Analysis) -> str:
     if ratio is None:
         return ""
     low, share, high = (number(ratio[name], 2) for name in ("low", "ratio", "high"))
-    interval = f" ({level_text(analysis.sweep.about.alpha)} interval {low} to {high}, the first "
-    interval += "gain taken as it was found)"
+    interval = f" ({level_text(analysis.sweep.about.alpha)} interval {low} to {high}, with "
+    interval += "the original gain taken as exact)"
     return (
-        "The effect ratio, the gain of the fresh runs over that of the runs of the choice, is "
+        "The effect ratio, the gain of the fresh runs divided by that of the original runs, is "
         f"{share}{interval * (not math.isnan(ratio['low']))}."
     )
 
@@ -277,7 +277,7 @@ def reservations(analysis: Analysis) -> list[str]:
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
-        sentences.append(f"Rows without a difference are of systems that were {fate} on dev.")
+        sentences.append(f"Rows without a difference are those of systems that were {fate} on dev.")
     sentences += filter(
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],

@@ -47,7 +47,7 @@ def clusters_sentence(analysis: Analysis) -> str:
     sizes = np.sort(np.bincount(matrices[0].cluster_of or [0]))
     if (two := int(sizes[-2:].sum())) > _UNEQUAL * Q:
         text += (
-            f" Two of them have {two} of the queries: with so unequal clusters the familywise "
+            f" Two of them have {two} of the queries: with clusters so unequal the familywise "
             "error may be twice as large."
         )
     return text
