@@ -9,6 +9,7 @@ import resource
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,21 +89,40 @@ def fast_paths() -> bool:
     return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
 
 
-_of_driver: list[bool] = []  # what a sweep's driver decided for this process, if any
+def usual_paths() -> bool:
+    """True where `RANKSWEEP_FAST_PATHS` is `usual` or `off`: no CPU computes in a form of its
+    own."""
+    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
 
 
-def use_matrix_units(wanted: bool) -> None:
-    """Makes this process compute as if it had matrix units, or none: as all nodes of a sweep do."""
-    _of_driver[:] = [wanted]
+@dataclass(frozen=True)
+class _Decided:
+    """What a sweep's driver decided for its nodes."""
+
+    matrix_units: bool | None = None
+    kernels: str = ""
+
+
+_decided = [_Decided()]
+
+
+def compute_as_decided(*, matrix_units: bool, kernels: str) -> None:
+    """Makes this process compute as if its CPU had matrix units, or none, and score in 16 bits with
+    these `kernels` ("": its own), as all nodes of a sweep do."""
+    _decided[:] = [_Decided(matrix_units, kernels)]
+
+
+def decided_kernels() -> str:
+    """The name of the kernels of 16-bit scoring that a sweep's driver decided; "" if none did."""
+    return _decided[0].kernels
 
 
 def matrix_units() -> bool:
     """True on a CPU with matrix units (AMX), which compute bf16 at many times the rate of fp32;
     not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`. In a sweep the driver's CPU decides."""
-    if _of_driver:
-        return _of_driver[0]
-    usual = os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
-    return not usual and "amx_bf16" in cpu_facts()["instructions"].split()
+    if _decided[0].matrix_units is not None:
+        return _decided[0].matrix_units
+    return not usual_paths() and "amx_bf16" in cpu_facts()["instructions"].split()
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
@@ -152,15 +172,17 @@ def make_deterministic(strict: bool) -> None:
 
 @contextlib.contextmanager
 def settings_restored(threads: int = 0) -> Iterator[None]:
-    """Computes on so many threads (0: as before), and restores torch's threads and determinism,
-    which trials set for their process."""
+    """Computes on so many threads (0: as before), and restores torch's threads and determinism and
+    what a sweep's driver decided, which trials set for their process."""
     before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    decided = _decided[0]
     torch.set_num_threads(threads or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
         torch.set_deterministic_debug_mode(mode)
+        _decided[:] = [decided]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -220,7 +242,8 @@ def versions() -> dict[str, str]:
 
     on_gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else platform.machine()
-    own = {} if on_gpu or not matrix_units() else {"auto_precision": "bf16"}
+    own = {"auto_precision": "bf16" * matrix_units(), "kernels": decided_kernels()}
+    own = {} if on_gpu else {name: text for name, text in own.items() if text}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -21,9 +21,10 @@ from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
-from rank_core.machine import begin_on_device, matrix_units, use_matrix_units
+from rank_core.machine import begin_on_device, compute_as_decided
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
+from sweeps.plan.cpu_choice import USUAL, CpuChoice
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
@@ -47,7 +48,7 @@ class TrialTask:
     threads: int
     cadence: Cadence  # of its checkpoints
     gpu_share: float = 1.0  # of the memory of its GPU, if any
-    matrix_units: bool = False  # whether `training.precision=auto` is bf16 on a CPU
+    cpu: CpuChoice = USUAL
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
         gpu_share=options.gpu_share,
-        matrix_units=matrix_units(),
+        cpu=options.cpu,
     )
 
 
@@ -114,7 +115,7 @@ def compute(task: TrialTask) -> Iterator[News]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
-    use_matrix_units(task.matrix_units)
+    compute_as_decided(**asdict(task.cpu))
     begin_on_device(task.gpu_share)
     _check_planned(task)
     rank, _ = distributed.world()

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
 from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
+from sweeps.launch.cpu import cpu_choice
 from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.launch.progress_file import ProgressFile
 from sweeps.launch.published_plan import published_plan
@@ -180,6 +181,8 @@ def _run_engine(
     _print_plan(search, known)
     experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     # Before the first trial: `status` of a sweep that runs or was killed reads it.
+    before = described(records)
+    options = replace(options, cpu=cpu_choice(search.plan, before.cpu if before else {}))
     _describe(search, argv, options, budget=budget, experiment=experiment)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
@@ -275,6 +278,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         interpolate=options.interpolate,
         clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
+        cpu=asdict(options.cpu),
         **facts,
     )
     write_description(records, search.plan, description, queries)

@@ -13,6 +13,7 @@ from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
 from rank_core.errors import BadInput, shown
 from rank_core.settings.config import FILES, parse_setting, setting_types
+from sweeps.plan.cpu_choice import USUAL, CpuChoice
 from sweeps.plan.flags import (
     FLAGS,
     GROUPS,
@@ -90,6 +91,7 @@ class Options:
     asked: Asked  # what was typed
     typed_flags: frozenset[str] = frozenset()  # the flags of the command line, by their names
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
+    cpu: CpuChoice = USUAL  # of the sweep
 
     @property
     def gpu_share(self) -> float:

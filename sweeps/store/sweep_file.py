@@ -89,6 +89,7 @@ class SweepFile:
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end
+    cpu: Mapping[str, Any] = field(default_factory=dict)  # how CPUs compute: `CpuChoice`
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
     clusters: str = ""  # what the clusters of queries are made of; "" without any

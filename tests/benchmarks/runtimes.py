@@ -24,9 +24,9 @@ import torch
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import cls_only
-from rank_core.encoders.attention import fused_context, product_context
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.encoders.cls_only import CpuKernels, cpu_kernels, has_kernels
+from rank_core.encoders.cpu_kernels import cpu_kernels
+from rank_core.encoders.cpu_layers import KERNELS, CpuKernels, has_kernels
 from rank_core.evaluate import per_query
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
@@ -40,8 +40,6 @@ from rank_core.stats.scopes import confidence_interval, equivalence_p, scope_tes
 from tests.benchmarks.scoring import DEFAULTS, cross_encoders
 from tests.benchmarks.workload import Workload, parser, show, turns, workload
 
-BLOCKS = (1024, 4096)
-ATTENTION = {"fused": fused_context, "products": product_context}
 REFERENCE, MEASURE = "torch fp32", "nDCG@10"
 OPENVINO = ("fp32", "bf16", "int8")
 TORCH = {"fp32": "fp32", "bf16": "bf16", "int8": "fp32"}
@@ -134,11 +132,11 @@ def _torch(served: Served, precision: str, chosen: CpuKernels | None) -> Rank:
 def systems(served: Served) -> dict[str, Rank]:
     """Every way to compute the scores that this machine has, the reference first."""
     found = {REFERENCE: _torch(served, "fp32", None), "torch bf16": _torch(served, "bf16", None)}
-    for precision, block, name in product(("fp32", "bf16"), BLOCKS, ATTENTION):
+    for precision, name in product(("fp32", "bf16"), KERNELS):
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        chosen = CpuKernels(block, ATTENTION[name])
-        if chosen != cpu_kernels(dtype) and (precision == "bf16" or name == "fused"):
-            found[f"torch {precision}, {block} tokens, {name}"] = _torch(served, precision, chosen)
+        chosen = KERNELS[name]
+        if chosen != cpu_kernels(dtype) and (precision == "bf16" or "fused" in name):
+            found[f"torch {precision}, {name}"] = _torch(served, precision, chosen)
     for precision in OPENVINO if find_spec("openvino") else ():
         if precision != "bf16" or has_kernels(torch.bfloat16):
             reranker = served.reranker(precision, "openvino")

@@ -22,7 +22,7 @@ from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.encoders.cls_only import PackedLinear, has_kernels
+from rank_core.encoders.cpu_layers import FP32, PackedLinear, has_kernels
 from rank_core.machine import cpu_facts, make_deterministic, trial_device
 from rank_core.records import Collection
 from rank_core.testing.tokenizer import train_tokenizer
@@ -154,7 +154,7 @@ def packed_rate(dtype: torch.dtype, repeats: int) -> float | None:
         return None
     num, hidden, inner = PRODUCT
     a = torch.randn(num, hidden).to(dtype)
-    product = PackedLinear(torch.randn(inner, hidden), torch.randn(inner), dtype)
+    product = PackedLinear(torch.randn(inner, hidden), torch.randn(inner), dtype, FP32.block_tokens)
     return _rate(lambda: product(a), num, repeats)
 
 

@@ -9,8 +9,9 @@ from threading import Barrier
 import pytest
 
 from rank_core.encoders.backbone_types import TYPES
-from rank_core.encoders.cls_only import SAME_LAYERS, PackedLayers
+from rank_core.encoders.cls_only import SAME_LAYERS
 from rank_core.encoders.copies import copies_of, kept
+from rank_core.encoders.cpu_layers import PackedLayers
 from rank_core.encoders.packed import OWN_ATTENTION
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker

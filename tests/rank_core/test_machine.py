@@ -65,13 +65,12 @@ def test_a_cpu_always_repeats_its_bits_and_a_gpu_where_it_is_asked_to(
 
 @pytest.mark.parametrize("driver", [torch.bfloat16, None])
 def test_the_drivers_cpu_decides_the_precision_of_all_nodes(driver, monkeypatch):
-    monkeypatch.setattr(machine, "_of_driver", [])
     for instructions, own in (("amx_bf16", torch.bfloat16), ("avx2", None)):
-        machine._of_driver.clear()
+        monkeypatch.setattr(machine, "_decided", [machine._Decided()])
         monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "")
         monkeypatch.setattr(machine, "cpu_facts", lambda x=instructions: {"instructions": x})
         assert autocast_type("auto", torch.device("cpu")) == own
-        machine.use_matrix_units(driver is not None)
+        machine.compute_as_decided(matrix_units=driver is not None, kernels="")
         assert autocast_type("auto", torch.device("cpu")) == driver
         assert machine.versions().get("auto_precision") == (driver and "bf16")
 

@@ -2,7 +2,6 @@
 and no stale weights."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from transformers import AutoConfig, AutoModel
 from rank_core.encoders import attention, cls_only
 from rank_core.encoders.cls_only import SAME_LAYERS, only_cls, packed_layers
 from rank_core.encoders.copies import kept
+from rank_core.encoders.cpu_layers import KERNELS, CpuKernels
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [
@@ -95,18 +95,19 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)
-@pytest.mark.parametrize("tiles", [False, True])
-def test_cls_is_that_of_the_layers_as_they_are(tiles, model_type, lengths, dtype, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
-    for name in ("FP32", "BF16", "BF16_TILES"):  # two rows at once, the last one alone
-        kernels = replace(getattr(cls_only, name), block_tokens=24)
-        monkeypatch.setattr(cls_only, name, kernels)
+@pytest.mark.parametrize("name", ["fused 1024", "products 1024"])
+def test_cls_is_that_of_the_layers_as_they_are(name, model_type, lengths, dtype, monkeypatch):
+    attended, attend = list[int](), KERNELS[name].attend
+    kernels = CpuKernels(24, lambda *given: attended.append(len(given[0])) or attend(*given))
+    monkeypatch.setattr(cls_only, "cpu_kernels", lambda dtype: kernels)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
     model, inputs = encoder(model_type, embedding_size=24), batch(lengths)  # ELECTRA's is narrower
     expected = as_it_is(model, inputs)
     assert expected.std() > 0.5
     near = 1e-5 if dtype is None else 4e-2
     assert_close(cls(model, inputs, dtype), expected, atol=near, rtol=0)
+    # Two layers in blocks of two rows of 12 tokens, or of three rows of 7.
+    assert attended == (2 * [2, 2, 1] if len(lengths) == 5 else 2 * [3])
 
 
 def _train_a_step(model: torch.nn.Module) -> None:
