@@ -65,10 +65,11 @@ def seconds_of_kernels() -> dict[str, float]:
     def build(folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(measure(KERNELS)))
 
-    with suppress(BadInput, OSError):  # a service may have no folder to write to
-        text = (cached_directory("kernels", key, build) / FILE).read_text()
-        stored: dict[str, float] = json.loads(text)
-        return stored
+    # A service may have no folder to write to, and a cache's files may be damaged.
+    with suppress(BadInput, OSError, ValueError, AttributeError):
+        stored = json.loads((cached_directory("kernels", key, build) / FILE).read_text())
+        if stored.keys() == KERNELS.keys() and all(type(s) is float for s in stored.values()):
+            return dict(stored)
     return measure(KERNELS)
 
 
@@ -78,8 +79,9 @@ def measure(kernels: dict[str, CpuKernels]) -> dict[str, float]:
     than a second in all."""
     layers = _two_layers()
     packed = {n: PackedLayers(layers, torch.bfloat16, one) for n, one in kernels.items()}
-    hidden_CLH = torch.zeros(ROWS, LENGTH, SIZE)
-    mask = torch.ones(ROWS, 1, LENGTH, LENGTH, dtype=torch.bool)
+    # Whatever device and type the user has made torch's default.
+    hidden_CLH = torch.zeros(ROWS, LENGTH, SIZE, device="cpu", dtype=torch.float32)
+    mask = torch.ones(ROWS, 1, LENGTH, LENGTH, device="cpu", dtype=torch.bool)
     mask[::2, ..., -1] = False  # as in most batches, some rows are padded
     seconds: dict[str, list[float]] = {name: [] for name in kernels}
     with settings_restored(threads=1):
@@ -103,7 +105,7 @@ def _two_layers() -> nn.ModuleList:
     )
     with torch.device("meta"):  # random weights would move the random stream of a trial
         layers = nn.ModuleList(BertLayer(config) for _ in range(2))
-    layers.to_empty(device="cpu")
+    layers.to_empty(device="cpu").float()
     for weight in layers.parameters():
         nn.init.zeros_(weight)
     return layers.eval()

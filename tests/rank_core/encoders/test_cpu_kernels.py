@@ -55,6 +55,17 @@ def test_without_a_folder_to_write_to_each_process_measures(measured, monkeypatc
     assert kernels_name() == kernels_name() == OTHERS[-1] and len(measured) == 1
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"fused 1024": "fast"}', None])
+def test_a_damaged_cache_is_measured_again(measured, tmp_path, content):
+    assert kernels_name() == OTHERS[-1]
+    [file] = (tmp_path / "cache").glob("kernels/*/" + module.FILE)
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    module.seconds_of_kernels.cache_clear()
+    assert kernels_name() == OTHERS[-1] and len(measured) == 2
+
+
 def test_fp32_is_the_same_on_every_cpu(measured):
     assert cpu_kernels(torch.float32) is FP32 and not measured
 
@@ -73,8 +84,13 @@ def test_the_usual_paths_measure_nothing(measured, monkeypatch, paths):
 
 
 @pytest.mark.skipif(not has_kernels(torch.bfloat16), reason="no bf16 kernels")
-def test_a_measurement_moves_neither_threads_nor_the_random_stream():
+@pytest.mark.parametrize("usual", [torch.float32, torch.float64])
+def test_a_measurement_moves_neither_threads_nor_the_random_stream(usual):
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    seconds = measure(KERNELS)
+    torch.set_default_dtype(usual)
+    try:
+        seconds = measure(KERNELS)
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert list(seconds) == list(KERNELS) and min(seconds.values()) > 0
     assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
