@@ -13,7 +13,7 @@ from sweeps.store.lock import FILE
 from tests.e2e.conftest import trials_of
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
-UNMOUNTED_SECONDS = 40
+UNMOUNTED_SECONDS = 20  # twice as long as the driver takes to notice
 STEPS, TRIALS = 10, 6
 WORDS = (
     f"--smoke-test --verbose --num-seeds 2 training.max_steps={STEPS} training.num_epochs=5 "
