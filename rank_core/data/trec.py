@@ -218,8 +218,16 @@ def score_of(place: str, value: object, name: str = "score") -> float:
         with suppress(OverflowError):
             score = float(value)
     if not math.isfinite(score):
-        raise BadInput(f"{place}: {name} must be a finite number, found {described(value)}")
+        raise BadInput(
+            f"{place}: {name} must be a finite number, found {described(value)}{point_hint(value)}"
+        )
     return score
+
+
+def point_hint(value: object) -> str:
+    """What to do with a text that is a number with a decimal comma; "" for anything else."""
+    comma = isinstance(value, str) and _NUMBER.fullmatch(value.strip().replace(",", ".", 1))
+    return "; write decimals with a point" if comma and "," in str(value) else ""
 
 
 def described(value: object) -> str:
@@ -343,7 +351,7 @@ def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
         if not (_WHOLE_NUMBER.fullmatch(rank) and math.isfinite(score)):
             raise BadInput(
                 f"{path}:{number}: a rank must be a whole number and a score a finite one, found "
-                f"{shown(f'{rank} {text}')}"
+                f"{shown(f'{rank} {text}')}{point_hint(text)}"
             )
         yield query_id, doc_id, int(rank), score, number
 

@@ -31,6 +31,7 @@ from rank_core.data.trec import (
     grade_of,
     identifier,
     open_content,
+    point_hint,
     read_lines,
     read_ranked,
     score_of,
@@ -669,8 +670,10 @@ def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
 def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
     """The values as finite numbers."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    law = "a value must be a finite number, found {value!r}"
-    _refuse(~np.isfinite(numbers), values.astype(object).to_frame("value"), row, law)
+    bad = ~np.isfinite(numbers)
+    hint = "".join(point_hint(value) for value in values[bad.to_numpy()].iloc[:1])
+    law = f"a value must be a finite number, found {{value!r}}{hint}"
+    _refuse(bad, values.astype(object).to_frame("value"), row, law)
     return numbers
 
 

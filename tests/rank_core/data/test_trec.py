@@ -118,3 +118,9 @@ def test_a_binary_file_of_another_tool_is_called_what_it_is(tmp_path, begins, wh
     (tmp_path / "x.run").write_bytes(begins + bytes(40))
     with pytest.raises(BadInput, match=f"x.run is .*{what}.*must be text in UTF-8"):
         read_run(tmp_path / "x.run")
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    (tmp_path / "comma.run").write_text("q Q0 d 1 2.5 t\nq Q0 e 2 1,25 t\n")
+    with pytest.raises(BadInput, match=r"comma.run:2: .* found '2 1,25'; write decimals with a p"):
+        read_run(tmp_path / "comma.run")

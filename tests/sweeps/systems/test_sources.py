@@ -290,6 +290,7 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
             "bad:2: a value must be a finite number, found 'n/a'",
         ),
         ("qid,RR,nDCG@10\nq1,.5,46.4%\nq2,.1,9%\n", "bad:2: a value must be a finite number"),
+        ("qid;RR\nq1;0,5\nq2;,1\n", "found '0,5'; write decimals with a point"),
         ("\n\n" + GOOD + "q2,AP,.3\n", "bad:6: AP of query 'q2'"),
         (
             "qid,docno,similarity\nq1,a,.5\nq1,b,.1\n",
