@@ -39,7 +39,7 @@ def cache_root() -> Path:
     """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`. Raises `BadInput` for a user without a home
     folder, as a container may have, where the variable is not set."""
     if given := os.environ.get("RANKSWEEP_CACHE"):
-        return Path(given)
+        return Path(given).expanduser()  # no shell has, in a file of variables
     if not has_home():
         raise BadInput(NO_HOME)
     return Path.home() / ".cache" / "ranksweep"

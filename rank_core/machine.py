@@ -86,13 +86,24 @@ def _grow_in_segments() -> None:
 
 def fast_paths() -> bool:
     """False where `RANKSWEEP_FAST_PATHS=off` asks for the unchanged encoders of transformers."""
-    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
+    return _asked_paths() != "off"
 
 
 def usual_paths() -> bool:
     """True where `RANKSWEEP_FAST_PATHS` is `usual` or `off`: no CPU computes in a form of its
     own."""
-    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
+    return _asked_paths() in ("usual", "off")
+
+
+def _asked_paths() -> str:
+    """The value of `RANKSWEEP_FAST_PATHS`; raises `BadInput` for an unknown one."""
+    asked = os.environ.get("RANKSWEEP_FAST_PATHS", "")
+    if asked.strip().lower() not in ("", "on", "usual", "off"):
+        raise BadInput(
+            f"the environment variable RANKSWEEP_FAST_PATHS must be on, usual or off, "
+            f"got {shown(asked)}"
+        )
+    return asked.strip().lower()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ the kernels that its driver has chosen.
 
 import hashlib
 import json
+import math
 import time
 from contextlib import suppress
 from functools import lru_cache
@@ -66,9 +67,9 @@ def seconds_of_kernels() -> dict[str, float]:
         (folder / FILE).write_text(json.dumps(measure(KERNELS)))
 
     # A service may have no folder to write to, and a cache's files may be damaged.
-    with suppress(BadInput, OSError, ValueError, AttributeError):
+    with suppress(BadInput, OSError, ValueError, AttributeError, TypeError):
         stored = json.loads((cached_directory("kernels", key, build) / FILE).read_text())
-        if stored.keys() == KERNELS.keys() and all(type(s) is float for s in stored.values()):
+        if stored.keys() == KERNELS.keys() and all(0 < s < math.inf for s in stored.values()):
             return dict(stored)
     return measure(KERNELS)
 

@@ -124,3 +124,9 @@ def test_a_cache_that_is_no_folder_is_named_with_its_variable(root, monkeypatch)
         BadInput, match=r"cache must be a writable folder, got .*/file: .*RANKSWEEP"
     ):
         cached_directory("kind", "key", lambda folder: None)
+
+
+def test_a_cache_below_the_home_folder_may_be_written_with_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RANKSWEEP_CACHE", "~/ranks")
+    assert cache_root() == tmp_path / "ranks"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rank_core import machine
+from rank_core.errors import BadInput
 from rank_core.machine import ahead, autocast_type, is_out_of_memory, make_deterministic
 
 
@@ -142,3 +143,13 @@ def test_a_consumer_that_stops_early_leaves_no_thread(monkeypatch):
     coming.close()
     assert makers() == []
     assert begun == [0, 1, 2]  # what had not begun is not made
+
+
+@pytest.mark.parametrize("value", ["of", "0", "usaul"])
+def test_an_unknown_value_of_fast_paths_is_refused(monkeypatch, value):
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", value)
+    for paths in (machine.fast_paths, machine.usual_paths):
+        with pytest.raises(BadInput, match=f"must be on, usual or off, got '?{value}"):
+            paths()
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", " OFF ")
+    assert not machine.fast_paths() and machine.usual_paths()
