@@ -171,8 +171,10 @@ def in_zsh(folder: Path, typed: str) -> str:
 def read_until_quiet(terminal: int, needed: str = "", quiet: float = 0.7) -> str:
     """What a terminal shows until it is silent for some seconds."""
     shown, end = "", time.monotonic() + 60
+    ready = select.poll()  # `select` fails where a process of many tests has 1,024 open files
+    ready.register(terminal, select.POLLIN)
     while time.monotonic() < end:
-        if select.select([terminal], [], [], quiet)[0]:
+        if ready.poll(1000 * quiet):
             shown += os.read(terminal, 4096).decode(errors="replace")
         elif needed in shown:
             return shown
