@@ -26,7 +26,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import cls_only
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.cpu_kernels import cpu_kernels
-from rank_core.encoders.cpu_layers import KERNELS, CpuKernels, has_kernels
+from rank_core.encoders.cpu_layers import FP32, KERNELS, CpuKernels, has_kernels
 from rank_core.evaluate import per_query
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
@@ -135,7 +135,7 @@ def systems(served: Served) -> dict[str, Rank]:
     for precision, name in product(("fp32", "bf16"), KERNELS):
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         chosen = KERNELS[name]
-        if chosen != cpu_kernels(dtype) and (precision == "bf16" or "fused" in name):
+        if chosen != cpu_kernels(dtype) and (precision == "bf16" or chosen.attend is FP32.attend):
             found[f"torch {precision}, {name}"] = _torch(served, precision, chosen)
     for precision in OPENVINO if find_spec("openvino") else ():
         if precision != "bf16" or has_kernels(torch.bfloat16):
