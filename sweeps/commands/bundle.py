@@ -70,6 +70,7 @@ from sweeps.systems.access import (
     write_accesses,
 )
 from sweeps.systems.derived import with_interpolated
+from sweeps.systems.interpolation import missing_input
 from sweeps.systems.load import Sweep, load_sweep, trial_config
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
@@ -137,6 +138,8 @@ def main(argv: Sequence[str]) -> int:
     check_writable("the folder of --to", given.to.parent)
     with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
         sweep, folder = load_sweep(records), Path(temporary)
+        if missing := missing_input(sweep):
+            raise BadInput(f"{given.sweep}: {missing}")
         accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from sweeps.store.trial_status import TrialStatus
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
 FORMED, NO_WORKERS = "formed", "no workers"  # reports of a group: its workers live; it got none
 WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
+PEER_SECONDS = 60.0  # until Ray knows of a dead process or node, which ends the group
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
@@ -116,8 +118,11 @@ def _train_worker(config: dict[str, Any]) -> None:
         for report in compute(config["task"]):
             train.report({"report": report})
     except Exception as error:
+        end = end_of(error)
+        if _lost_peer(end):  # another worker is the cause: Ray learns of it first
+            time.sleep(PEER_SECONDS)
         actor = ray.get_runtime_context().get_actor_id() or ""
-        raise WorkerFailed(replace(end_of(error), process=actor)) from None
+        raise WorkerFailed(replace(end, process=actor)) from None
 
 
 class WorkerFailed(Exception):
@@ -130,7 +135,8 @@ class WorkerFailed(Exception):
 
 def end_of_group(error: Exception) -> End:
     """The last report of a trial whose group failed, with the rank of the worker that failed first.
-    A dead worker precedes others: its death breaks their connections, which they report."""
+    A dead worker precedes others: its death breaks their connections, which they report. Where
+    broken connections are all that is known, they are such a death: the trial runs again."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     reports = []
     for rank, failure in sorted(failures.items()):
@@ -139,7 +145,13 @@ def end_of_group(error: Exception) -> End:
         reports.append(replace(failure.end, reason=f"{failure.end.reason} (rank {rank})"))
     if not reports:  # the group never formed
         return _death(error, "")
-    return min(reports, key=lambda end: bool(_CONNECTION.search(end.reason)))
+    first = min(reports, key=_lost_peer)
+    return replace(first, kind="process died") if _lost_peer(first) else first
+
+
+def _lost_peer(end: End) -> bool:
+    """Whether a worker knows only that its connection to another broke."""
+    return end.kind in ("error", "device") and bool(_CONNECTION.search(end.reason))
 
 
 def _death(error: Exception, rank: str) -> End:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rank_core.errors import BadInput, unknown
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev, left_after
-from sweeps.systems.interpolation import first_stage_of, interpolate_cells
+from sweeps.systems.interpolation import first_stage_of, interpolate_cells, missing_input
 from sweeps.systems.load import Sweep
 from sweeps.terminal.command_line import INTERPOLATE
 
@@ -23,7 +23,11 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
 
         sweep = with_aggregations(sweep, rows)
         return replace(sweep, first_stage=first_stage_of(sweep) if sweep.interpolated else None)
-    if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
+    if rows == "none" or sweep.split != "test":
+        return sweep
+    if missing := missing_input(sweep):
+        return replace(sweep, not_interpolated=missing)
+    if not (sweep.folder / FIRST_STAGE).is_dir():
         return sweep
     eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
     cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]

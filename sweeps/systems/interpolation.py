@@ -30,7 +30,7 @@ from rank_core.ranking.interpolation import ALPHAS, DEFAULT, Mixture, choose_alp
 from rank_core.records import EVALUATED, Qrels, Run
 from sweeps.store.records import RESULT, Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS
-from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, written_again
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System, seed_means
 
@@ -87,14 +87,33 @@ class MixtureInputs:
         return read_run(self._paths(split)[0])
 
     def _paths(self, split: str) -> tuple[Path, Path]:
-        candidates = self.records.folder / FIRST_STAGE / f"{split}.run.gz"
-        return candidates, self.records.folder / "qrels" / f"{split}.qrels"
+        return self.records.folder / _candidates(split), self.records.folder / _judgments(split)
 
 
 def _digest(path: Path) -> str:
     """The SHA-256 of a file; a bundle may have it alone, in a file beside."""
     note = path.with_name(f"{path.name}.sha256")
     return note.read_text("utf-8").partition(" ")[0] if note.is_file() else file_sha256(path)
+
+
+def missing_input(sweep: Sweep) -> str:
+    """The first file of candidates or judgments that rows with the first stage need and that is
+    gone, with the remedy; "" for none. A bundle may have the hash of a file in its place."""
+    kept = (sweep.folder / FIRST_STAGE).is_dir()
+    for name in sorted(name(split) for split in EVALUATED for name in (_candidates, _judgments)):
+        path = sweep.folder / name
+        there = path.is_file() or path.with_name(f"{path.name}.sha256").is_file()
+        if not there and (kept or name in sweep.about.files):
+            return f"{name} is missing; {written_again(sweep.about.command)}"
+    return ""
+
+
+def _candidates(split: str) -> str:
+    return f"{FIRST_STAGE}/{split}.run.gz"
+
+
+def _judgments(split: str) -> str:
+    return f"qrels/{split}.qrels"
 
 
 def first_stage_of(sweep: Sweep) -> System | None:

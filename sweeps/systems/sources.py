@@ -44,7 +44,7 @@ from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, FIRST_STAGE, opened
 from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
-from sweeps.systems.interpolation import first_stage_scores
+from sweeps.systems.interpolation import first_stage_scores, missing_input
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.escape import from_csv
 from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
@@ -202,6 +202,8 @@ def _first_stage(where: str) -> Held:
         return {}
     with opened(where) as records:
         sweep = load_sweep(records)
+        if missing := missing_input(sweep):
+            raise BadInput(f"{where}: {missing}")
         if not (sweep.folder / FIRST_STAGE).is_dir():
             return {}
         values = first_stage_scores(sweep)[["query_id", "measure", "value"]]

@@ -23,6 +23,7 @@ from ray.tune.experiment import Trial
 
 from rank_core.errors import OutOfMemory
 from sweeps.engine.trial_task import end_of
+from sweeps.ray_engine import trial_process
 from sweeps.ray_engine.group_network import choose_interface, interface_of
 from sweeps.ray_engine.runner import error_of
 from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error
@@ -72,6 +73,31 @@ def test_a_death_explains_the_broken_connections(seen, death, kind):
     unhealthy = WorkerHealthCheckFailedError("A worker health check failed.", death)
     end = told(rank0=raised(seen), rank1=unhealthy)
     assert end.kind == kind and end.reason.endswith("(rank 1)")
+
+
+@pytest.mark.parametrize("seen", [LOST_PEER, NCCL])
+def test_broken_connections_alone_are_a_death_and_not_an_error_of_the_trial(seen):
+    for ranks in ({"rank0": raised(seen)}, {"rank0": raised(seen), "rank2": raised(seen)}):
+        end = told(**ranks)
+        assert end.kind == "process died" and end.reason.endswith("(rank 0)")
+
+
+def test_a_worker_with_a_broken_connection_waits_until_its_cause_is_known(monkeypatch):
+    waits = []
+    context = SimpleNamespace(get_actor_id=lambda: "ab12")
+    monkeypatch.setattr(trial_process, "ray", SimpleNamespace(get_runtime_context=lambda: context))
+    monkeypatch.setattr(trial_process.train, "report", lambda report: None)
+    monkeypatch.setattr(trial_process, "time", SimpleNamespace(sleep=waits.append))
+    for error in (LOST_PEER, NCCL, ValueError("x"), OutOfMemory("the GPU must hold one row")):
+
+        def compute(task, error=error):
+            raise error
+
+        monkeypatch.setattr(trial_process, "compute", compute)
+        with pytest.raises(WorkerFailed) as failed:
+            trial_process._train_worker({"task": None, "resources": SimpleNamespace(gpus=0)})
+        assert failed.value.end.process == "ab12"
+    assert waits == [trial_process.PEER_SECONDS] * 2
 
 
 def test_an_error_of_the_trial_explains_them_too():

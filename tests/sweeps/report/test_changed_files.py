@@ -1,9 +1,11 @@
 """Files of a finished sweep that were changed, torn or replaced since: named, or made again."""
 
+import json
 import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +65,25 @@ def test_changed_judgments_and_candidates_are_named(folder, refused, name):
     for words in (["report"], ["derive"], ["bundle", "--to", folder.parent / "x.zip"]):
         assert f"{path} was changed after" in refused(words[0], folder, *words[1:])
     assert not (folder.parent / "x.zip").exists()
-    path.unlink()  # a folder without judgments can be handed on
-    assert refused("report", folder) == ""
+
+
+@pytest.mark.parametrize("names", [*([name] for name in KEPT), KEPT[:2], KEPT[2:]], ids=" ".join)
+def test_rows_that_missing_judgments_or_candidates_take_are_missed(folder, refused, names):
+    for name in names:
+        (folder / name).unlink()
+    if len(names) == 2:
+        (folder / names[0]).parent.rmdir()
+    shutil.rmtree(folder / "interpolated")
+    assert refused("report", folder) == ""  # a folder without judgments can be handed on
+    text = f"{min(names)} is missing; the sweep's command writes it again"
+    results = json.loads((folder / "report" / "results.json").read_text())
+    assert results["sweep"]["not_interpolated"].startswith(text)
+    page = unescape((folder / "report" / "index.html").read_text())
+    assert f"No row with the first stage: {text}" in page
+    assert text in refused("compare", f"{folder}:BM25", f"{folder}:{CELLS[0][1]}")
+    packed = folder.parent / "x.zip"
+    assert f"{folder}: {text}" in refused("bundle", folder, "--to", packed)
+    assert not packed.exists()
 
 
 @pytest.mark.parametrize(
