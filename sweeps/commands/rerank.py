@@ -19,7 +19,7 @@ from rank_core.data.load import load_collection
 from rank_core.data.named_files import absolute, named_digest, named_queries, named_run
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
-from rank_core.data.trec import read_run, write_run
+from rank_core.data.trec import check_run_name, read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import is_packaged, published_model, read_settings
@@ -123,6 +123,7 @@ def main(argv: Sequence[str]) -> int:
     for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):
         if re.match(r"\w+:/", name or ""):
             raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
+    check_run_name("--out", Path(given.out))
     check_writable("the folder of --out", Path(given.out).parent)
     rerank_run(
         RerankJob(

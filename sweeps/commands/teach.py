@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.data.load import load_collection
-from rank_core.data.trec import write_run
+from rank_core.data.trec import check_run_name, write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.llm.chat import Ledger, NoAnswer
@@ -63,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
     for flag in ("cpus_per_worker", "depth"):
         if (value := vars(given)[flag]) < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
+    check_run_name("--out", Path(given.out))
     check_writable("the folder of --out", Path(given.out).parent)
     out = Path(os.path.abspath(given.out))
     if out.exists():

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from rank_core.data.load import load_collection
-from rank_core.data.trec import read_run
+from rank_core.data.trec import check_run_name, read_run
 from rank_core.export.folder import published_model
 from rank_core.export.reranker import Reranker
 from rank_core.models.embedding_model import EmbeddingModel
@@ -193,3 +193,22 @@ def test_a_teacher_that_cannot_be_read_so_is_refused(
 def test_a_file_of_settings_may_be_empty():
     """Not the working directory."""
     assert absolute("training.teacher", "", "/folder") == ""
+
+
+@pytest.mark.parametrize("kind", [".run.zst", ".xz", ".CSV", ".jsonl.gz", ".parquet", ".run.GZ"])
+def test_a_run_is_not_written_under_a_name_by_which_readers_expect_another_kind(
+    exported, collection_folder, tmp_path, capsys, kind
+):
+    out = tmp_path / f"run{kind}"
+    for words in (["teach"], ["rerank", "--run", str(tmp_path / "no.run")]):
+        given = [*words, str(exported), "--collection", str(collection_folder), "--out", str(out)]
+        assert main(given) == 2
+        assert f"--out must be a text file, plain or gzipped (.run, .run.gz), got {out}" in (
+            capsys.readouterr().err
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.run", "a.run.gz", "a.trec", "a", "a.v1.txt", "a.gz"])
+def test_the_names_of_texts_are_names_of_runs(name, tmp_path):
+    check_run_name("--out", tmp_path / name)
