@@ -563,7 +563,8 @@ def _measured(
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
             answered |= queries
-            for note in (*_lost(queries, own), *(order_notes(file) if file else ())):
+            of_file = order_notes(file) if file else ()
+            for note in (*_lost(queries, own), *of_file, *filter(None, [part.note])):
                 lost.setdefault(note, []).append(part.name)
         trial = {"cell": run.system, "seed": run.seed, "status": "done"}
         trials.append(trial | ({"ties": tied} if ranked else {}))

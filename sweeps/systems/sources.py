@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +47,7 @@ from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, missing_input
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.escape import from_csv
+from sweeps.terminal.notation import names_text
 from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class TrainingRun:
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
     paired: bool | None = None  # training.paired_seeds of its sweep
     queries: Queries | None = None  # what its sweep knows of them
+    note: str = ""  # on rows of its table that are not read
 
     @property
     def name(self) -> str:
@@ -516,10 +518,7 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     if "query" not in frame or frame.empty:
         what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
         raise BadInput(f"{where}: a source must be {KINDS}; the table {what}")
-    if "split" in frame and frame["split"].nunique() > 1:
-        frame = frame[frame["split"].astype(str) == "test"]
-        if frame.empty:
-            raise BadInput(f"{where}: the splits must be one, or one of them test")
+    frame, note = _of_test(frame, where)
     frame = frame.assign(query=_ids(frame["query"], row))
     if "seed" in frame:
         seeds = pd.to_numeric(frame["seed"], errors="coerce")
@@ -529,13 +528,27 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     systems = _texts(frame["system"], row) if "system" in frame else pd.Series("", frame.index)
     return {
         str(system): [
-            _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
+            replace(_content(part, f"{where}:{system}, seed {seed}", int(seed), row), note=note)
             for seed, part in rows.groupby("seed", observed=True)
         ]
         if "seed" in frame
-        else [_content(rows, where, None, row)]
+        else [replace(_content(rows, where, None, row), note=note)]
         for system, rows in frame.groupby(systems, sort=False, observed=True)
     }
+
+
+def _of_test(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, str]:
+    """The rows of split test where a table has several splits, and a note on the others."""
+    if "split" not in frame:
+        return frame, ""
+    splits = frame["split"].astype(object).where(frame["split"].notna(), "").astype(str)
+    splits = splits.replace("", "(empty)")
+    if splits.nunique() == 1:
+        return frame, ""
+    if "test" not in {*splits}:
+        raise BadInput(f"{where}: the splits must be one, or one of them test")
+    others = names_text(sorted({*splits} - {"test"}))
+    return frame[splits == "test"], f"Only the rows of split test are read, not those of {others}."
 
 
 def _refuse(bad: "pd.Series[bool]", frame: pd.DataFrame, row: str, law: str) -> None:

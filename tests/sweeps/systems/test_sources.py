@@ -121,7 +121,17 @@ def same(found: RunComparison, values: pd.DataFrame) -> None:
 def test_a_file_per_run_of_any_kind_gives_its_values(values, tmp_path, kind):
     for (system, seed), rows in values.groupby(["system", "seed"]):
         WRITERS[kind](rows, tmp_path / f"{system}.{seed}.{kind}")
-    same(compared(*(f"{one}={tmp_path}/{one}.*" for one in SYSTEMS)), values)
+    found = compared(*(f"{one}={tmp_path}/{one}.*" for one in SYSTEMS))
+    same(found, values)
+    note = "all 10 runs: Only the rows of split test are read, not those of dev."
+    assert [one for one in found.sweep.notes if "split" in one] == [note] * (kind == "parquet")
+
+
+def test_rows_without_a_split_beside_some_of_test_are_named(values, tmp_path):
+    split = np.where(values["query_id"].str.endswith("1"), None, "test")
+    values.assign(split=split).to_csv(tmp_path / "all.csv", index=False)
+    found = compared(*(f"{tmp_path}/all.csv:{one}" for one in SYSTEMS))
+    assert "not those of (empty)." in found.sweep.notes[0]
 
 
 def test_one_table_of_all_systems_and_seeds_is_taken_apart(values, all_csv: str) -> None:
