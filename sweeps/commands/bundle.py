@@ -138,6 +138,8 @@ def main(argv: Sequence[str]) -> int:
     check_writable("the folder of --to", given.to.parent)
     with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
         sweep, folder = load_sweep(records), Path(temporary)
+        if sweep.scores.empty:
+            raise BadInput(f"{given.sweep} has no finished trial, so there is nothing to bundle")
         if missing := missing_input(sweep):
             raise BadInput(f"{given.sweep}: {missing}")
         accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))

@@ -86,6 +86,11 @@ def test_rows_that_missing_judgments_or_candidates_take_are_missed(folder, refus
     assert not packed.exists()
 
 
+def test_a_sweep_without_trials_is_not_bundled(folder, refused):
+    shutil.rmtree(folder / "trials")
+    assert "has no finished trial" in refused("bundle", folder, "--to", folder.parent / "x.zip")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
