@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import cache
+from statistics import median
 from time import time as unix_time
 from typing import NamedTuple, TextIO
 
@@ -73,6 +74,8 @@ class Screen:
         self.slots = 1  # trials that ran when the last one started
         self._seconds = self._cost = 0.0  # of trials with a result
         self._share: dict[str, float] = {}  # of a running trial's steps
+        self._launched: dict[str, float] = {}  # when, of a trial that waits for its process
+        self._starts: list[float] = []  # seconds from the launch to the beginning of attempts
         self._began: dict[str, float] = {}  # Unix time of a running attempt
         self._paces: dict[str, Pace] = {}  # of a running trial
         self.last_line = self.last_news = time.monotonic()
@@ -82,6 +85,7 @@ class Screen:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
         self.running[trial.name] = "waiting for a process"
+        self._launched[trial.name] = time.monotonic()
         self._draw()
 
     def waits(self, trial: Trial, what: str) -> None:
@@ -90,10 +94,13 @@ class Screen:
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
-        self.launched(trial)
+        self.trials[trial.name] = trial
+        if (launched := self._launched.pop(trial.name, None)) is not None:
+            self._starts.append(time.monotonic() - launched)
         self._began[trial.name] = unix_time()
         self.slots = len(self._began)
         self.running[trial.name] = step_text(None, None)
+        self._draw()
         if attempt > 1:
             self.tell(f"attempt {attempt}", trial)
 
@@ -215,7 +222,8 @@ class Screen:
 
     def _remaining(self) -> str:
         """The time left by the computing time per encoder token, of finished trials and of the
-        steps of running ones: the start of a process predicts nothing."""
+        steps of running ones, and by the usual start of an attempt: that of a group of workers
+        takes longer than a small trial, that of a reused process nothing."""
         trials = {trial.name: trial for trial in (*self.search.ahead, *self.trials.values())}
         to_do = sum(
             _cost(trial) - self._share.get(name, 0.0) * _cost_of_steps(trial.cell)
@@ -233,7 +241,8 @@ class Screen:
             return ""
         # Seconds per token of what is done, times what is to do, shared by the trials that run at a
         # time.
-        left = to_do * seconds / cost / self.slots
+        waiting = len(trials.keys() - self.statuses.keys() - self._began.keys())
+        left = (to_do * seconds / cost + waiting * median(self._starts or [0.0])) / self.slots
         return f"  (about {about(left)} left)" if left >= 0.5 else ""
 
 

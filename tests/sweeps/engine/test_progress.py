@@ -112,6 +112,29 @@ def test_the_time_left_is_that_of_the_trials_that_run_at_once(
     assert f"(about {left} left)" in events.screen.out.getvalue()
 
 
+def test_the_time_left_has_the_starts_of_the_groups_of_workers(
+    records, plan_of, leave_result, monkeypatch
+):
+    now = [0.0]
+    monkeypatch.setattr(sweeps.engine.progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    plan = plan_of("chunking.window=48", "chunking.stride=32", "--seeds", "1,2,3")
+    cells = [replace(cell, cost=100.0) for cell in plan.cells]
+    events = follow(records, replace(plan, cells=tuple(cells)))
+    first, second = events.search.next(), events.search.next()
+    events.screen.launched(first)
+    now[0] += 9.0
+    events.started(first)
+    events.screen.launched(second)
+    result = leave_result(records, first.name, train_seconds=1.4, eval_seconds=1.0)
+    events.ended(first, End(TrialStatus.DONE, result, reason="completed"))
+    # Five more of 2.4 s, each of which starts in 9 s.
+    assert "(about 57 s left)" in events.screen.out.getvalue()
+    assert "(about 57 s left)" in events.screen.lines(80, 24)[-1]
+    now[0] += 9.0
+    events.started(second)  # Four starts and five trials.
+    assert "(about 48 s left)" in events.screen.lines(80, 24)[-1]
+
+
 def test_the_time_left_is_told_before_the_first_trial_ends(events, trials, monkeypatch):
     monkeypatch.setattr(sweeps.engine.progress, "_cost_of_steps", lambda cell: 0.8 * cell.cost)
     now = time.time()
