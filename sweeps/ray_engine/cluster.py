@@ -26,7 +26,7 @@ from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, Resources, resources_of
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
-from sweeps.ray_engine.trial_process import WAIT_SECONDS
+from sweeps.ray_engine.trial_process import PEER_SECONDS, WAIT_SECONDS
 from sweeps.store.failures import first_line
 from sweeps.terminal.text import duration, numbered, print_error, say
 
@@ -38,8 +38,14 @@ NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
-HIDE_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
-"""Ray shows all GPUs of a node to processes that reserved none, unless this is set in them."""
+OF_PROCESSES = {
+    # Ray shows all GPUs of a node to processes that reserved none, unless this is set in them.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # After a second Ray takes a dead process, of which a busy machine has not told it yet, for one
+    # that is out of reach, as on a lost node.
+    "RAY_timeout_ms_task_wait_for_death_info": f"{1000 * PEER_SECONDS:.0f}",
+}
+"""Variables of every process of a sweep."""
 _own_folders: list[Path] = []  # of the Ray that this process has started
 
 
@@ -53,7 +59,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.update(HIDE_GPUS)
+    os.environ.update(OF_PROCESSES)
     keep_secrets_from_ray()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = cluster_address()
@@ -67,7 +73,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
                 job: dict[str, Any] = (
                     {} if address.startswith("ray://") else {"job_config": workers_path()}
                 )
-                env = {"env_vars": HIDE_GPUS} | env
+                env = {"env_vars": OF_PROCESSES} | env
                 ray.init(address=address, runtime_env=env, **job, **quiet)
             except ConnectionError as error:
                 raise BadInput(f"{_RULE}, got {address}: {first_line(error)}") from None

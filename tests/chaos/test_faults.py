@@ -4,13 +4,14 @@ made up: their processes run a fault, and then report an end."""
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
-from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.cluster import OF_PROCESSES, Resources
 from sweeps.store.trial_status import TrialStatus
 from tests.chaos.victims import Machines
 from tests.sweeps.conftest import follow
@@ -30,6 +31,8 @@ def machines():
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # it would kill trials of a full machine
+        for name, value in OF_PROCESSES.items():
+            patch.setenv(name, value)
         with closing(Machines(2)) as machines:
             ray.init(address=machines.address, log_to_driver=False, logging_level="ERROR")
             yield machines
@@ -74,6 +77,12 @@ def first_of_all(path: str) -> bool:
     return True
 
 
+def wait_for(path: str) -> None:
+    """Returns once a file exists."""
+    while not os.path.exists(path):
+        time.sleep(0.1)
+
+
 def test_a_killed_process_costs_one_attempt(run, tmp_path):
     flag, first = str(tmp_path / "killed"), first_of_all
 
@@ -88,6 +97,35 @@ def test_a_killed_process_costs_one_attempt(run, tmp_path):
 
 
 @pytest.mark.long
+def test_a_killed_process_of_a_busy_node_is_not_taken_for_a_lost_node(run, tmp_path, machines):
+    killed, stopped = str(tmp_path / "killed"), str(tmp_path / "stopped")
+    first, node = first_of_all, machines.nodes[1].node_id
+    raylet = machines.nodes[1].all_processes["raylet"][0].process.pid
+
+    def stop_the_raylet():
+        wait_for(killed)
+        os.kill(raylet, signal.SIGSTOP)
+        first(stopped)
+        time.sleep(3.0)  # by default Ray gives a death one second
+        os.kill(raylet, signal.SIGCONT)
+
+    def fault(name):
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == node and first(killed):
+            wait_for(stopped)
+            os.kill(os.getpid(), signal.SIGKILL)
+        wait_for(killed)
+
+    with ThreadPoolExecutor() as pool:
+        told = pool.submit(stop_the_raylet)
+        [lost], attempts, _ = run(fault)
+        told.result()
+    assert lost.kind == "process died"
+    assert attempts == [1] * 7 + [2]
+
+
+@pytest.mark.long
 def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, machines):
     flag, first, node = str(tmp_path / "killed"), first_of_all, machines.nodes[0].node_id
     raylet = machines.nodes[0].all_processes["raylet"][0].process.pid
@@ -98,8 +136,7 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
         if ray.get_runtime_context().get_node_id() == node and first(flag):
             os.kill(raylet, signal.SIGKILL)
             signal.pause()
-        while not os.path.exists(flag):  # else one quick process would take all the trials
-            time.sleep(0.1)
+        wait_for(flag)  # else one quick process would take all the trials
 
     [lost], attempts, _ = run(fault)
     assert lost.kind == "node lost"

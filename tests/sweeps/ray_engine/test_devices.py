@@ -27,7 +27,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def ray_with_gpu():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(VISIBLE, raising=False)
-        for name in cluster.HIDE_GPUS:
+        for name in cluster.OF_PROCESSES:
             patch.delenv(name, raising=False)
         patch.setattr(cluster.ray, "init", partial(cluster.ray.init, num_cpus=2, num_gpus=1))
         cluster.connect(num_workers=1)
