@@ -271,6 +271,9 @@ def _unknown_measure(name: str, reason: str) -> BadInput:
     `ndcg@10` and for `NDGC@10`."""
     import ir_measures
 
+    several = re.split(r",\s*(?![^()]*\))", name)
+    if len(several) > 1 and all(map(_is_known, several)):
+        return BadInput(f"{name!r} is {len(several)} measures; name each by itself")
     word, at, cutoff = name.replace("_cut_", "@").replace("mrr", "rr").partition("@")
     near = nearest(word, ir_measures.measures.registry, 1, cutoff=0.7) or [word]
     meant: Any = ""
@@ -284,6 +287,12 @@ def _unknown_measure(name: str, reason: str) -> BadInput:
         f"unknown measure {name!r}; did you mean {meant}? `ranksweep measures` lists all, "
         "spelled as in ir_measures"
     )
+
+
+def _is_known(name: str) -> bool:
+    with suppress(BadInput):
+        return parse_measure(name) is not None
+    return False
 
 
 _SAFE = re.compile(r"(nDCG|AP|MAP|RR|MRR)(@[1-9]\d{0,3})?|(P|R|Recall|Success)@[1-9]\d{0,3}|Rprec")

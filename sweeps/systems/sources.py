@@ -462,6 +462,9 @@ def parsed(name: str) -> Any:
     return None
 
 
+_OF_TREC_EVAL = re.compile(r"[A-Za-z_]+([._]\d+(\.\d+)?)?")
+
+
 @cache
 def measure_key(name: str) -> str:
     """The spelling of ir_measures: `nDCG@10` for `ndcg_cut_10`; unknown names are unchanged."""
@@ -469,6 +472,8 @@ def measure_key(name: str) -> str:
 
     if (measure := parsed(name)) is not None:
         return str(measure)
+    if not _OF_TREC_EVAL.fullmatch(name):  # ir_measures reads the beginning of ndcg_cut_10_std
+        return name
     with suppress(ValueError):
         measures = ir_measures.parse_trec_measure(name)
         return str(measures[0]) if len(measures) == 1 else name

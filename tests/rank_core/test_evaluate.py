@@ -173,6 +173,13 @@ def test_a_measure_that_cannot_be_computed_is_refused_with_the_reason_and_names_
     assert BAD[name] in str(error.value) and repr(name) in str(error.value)
 
 
+@pytest.mark.parametrize("names", ["nDCG@10,AP", "AP(rel=2,judged_only=True), P@5,RR"])
+def test_several_measures_in_one_name_are_named(names):
+    number = len(re.findall(r",(?!judged)", names)) + 1
+    with pytest.raises(BadInput, match=f"is {number} measures; name each by itself"):
+        check_measures([names])
+
+
 def test_a_measure_is_named_once_whatever_its_spelling():
     for twice in (["nDCG@10", "nDCG@10"], ["MRR@10", "RR@10"], ["AP", "P@10", "AP(rel=1)"]):
         with pytest.raises(BadInput, match=f"'{re.escape(twice[0])}' and .* same measure"):

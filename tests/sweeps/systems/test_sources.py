@@ -14,7 +14,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.store.sweep_file import own_digest
 from sweeps.systems.load import load_sweep
-from sweeps.systems.sources import training_runs
+from sweeps.systems.sources import measure_key, training_runs
 from tests.sweeps.systems.test_load import write_sweep
 
 MEASURES = ("nDCG@10", "AP")
@@ -125,6 +125,18 @@ def test_a_file_per_run_of_any_kind_gives_its_values(values, tmp_path, kind):
     same(found, values)
     note = "all 10 runs: Only the rows of split test are read, not those of dev."
     assert [one for one in found.sweep.notes if "split" in one] == [note] * (kind == "parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *(("ndcg_cut_10", "nDCG@10"), ("ndcg_cut.10", "nDCG@10"), ("map", "AP"), ("P_5", "P@5")),
+        *(("recip_rank", "RR"), ("iprec_at_recall_0.10", "IPrec@0.1"), ("nDCG@10", "nDCG@10")),
+        *((name, name) for name in ("ndcg_cut_10_std", "P_10,foo", "recall_10x", "ndcg_cut_10,20")),
+    ],
+)
+def test_a_name_of_trec_eval_is_read_to_its_end(name, key):
+    assert measure_key(name) == key
 
 
 def test_rows_without_a_split_beside_some_of_test_are_named(values, tmp_path):
