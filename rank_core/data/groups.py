@@ -72,7 +72,8 @@ def read_clusters(path: Path) -> dict[str, str]:
     Raises `BadInput` for a query with two clusters."""
     if not path.is_file():
         raise BadInput(f"clusters of queries must be a file, and {path} is not one")
-    rows = labels(path, "group", CLUSTER, {}) if has_names(path, CLUSTER, {}) else query_lines(path)
+    named = has_names(path, CLUSTER, {})
+    rows = labels(path, "group", CLUSTER, {}) if named else query_lines(path, "cluster")
     if not (clusters := gathered_groups(rows)):
         raise BadInput(f"{path} must have the fields query_id and cluster (or group)")
     return clusters
@@ -123,7 +124,7 @@ def _groups_of(
 def _from_file(path: Path, fields: Fields) -> dict[str, str]:
     if has_names(path, QUERY, fields):
         return gathered_groups(labels(path, "group", QUERY, fields))
-    return gathered_groups(query_lines(path))
+    return gathered_groups(query_lines(path, "group"))
 
 
 def _rows(

@@ -62,14 +62,14 @@ _QRELS_HEADER = re.compile(
 _RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
 
 
-def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
-    """(file and line, query_id, text) of a `query_id TAB text` file."""
+def query_lines(path: Path, value: str = "text") -> Iterator[tuple[str, str, str]]:
+    """(file and line, query_id, text) of a `query_id TAB text` file, or with another `value`."""
     for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 2 or _HEADER.fullmatch(line.strip()):
             raise BadInput(
-                f"{path}:{number}: a line must be `query_id TAB text`, without column names, found "
-                f"{shown(line)}"
+                f"{path}:{number}: a line must be `query_id TAB {value}`, without column names, "
+                f"found {shown(line)}"
             )
         yield f"{path}:{number}", fields[0].strip(), fields[1].strip()
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rank_core.data.groups import read_clusters
 from rank_core.data.load import load_collection, load_own
 from rank_core.data.overlap import HIGH_SHARE, seen_in_training, shared_groups, shared_texts
 from rank_core.errors import BadInput
@@ -230,3 +231,9 @@ def test_what_is_shared_is_found_in_its_splits():
     # The copies that `debias` trains on are the same documents.
     assert seen_in_training({"t": {"d1~reordered": 1}}, {"e": {"d1": 1}}).seen == 1
     assert not seen_in_training({}, {}).is_high
+
+
+def test_a_line_of_a_file_without_names_is_named_by_what_it_holds(tmp_path):
+    (tmp_path / "of.txt").write_text("q1\tc1\nq2 c2\n")
+    with pytest.raises(BadInput, match=r"of\.txt:2: a line must be `query_id TAB cluster`"):
+        read_clusters(tmp_path / "of.txt")
