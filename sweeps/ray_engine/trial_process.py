@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -82,7 +83,7 @@ def run_group(
     scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
     per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
     trainer = TorchTrainer(
-        worker,
+        partial(_in_group, worker),
         train_loop_config=config,
         # Messages between workers are on the host and do not wait for GPUs.
         torch_config=NodeAddressConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus else "gloo"),
@@ -108,15 +109,20 @@ def run_group(
 
 
 def _train_worker(config: dict[str, Any]) -> None:
-    """Runs a trial in one worker; its error ends the group."""
+    """Runs a trial in one worker."""
     from ray.train.torch import get_device
 
     if config["resources"].gpus:
         take_gpu(get_device())
+    train.report({"report": FORMED})
+    for report in compute(config["task"]):
+        train.report({"report": report})
+
+
+def _in_group(worker: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+    """Runs a worker of a group, which its error ends."""
     try:
-        train.report({"report": FORMED})
-        for report in compute(config["task"]):
-            train.report({"report": report})
+        return worker(config)
     except Exception as error:
         end = end_of(error)
         if _lost_peer(end):  # another worker is the cause: Ray learns of it first

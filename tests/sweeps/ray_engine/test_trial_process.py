@@ -86,16 +86,14 @@ def test_a_worker_with_a_broken_connection_waits_until_its_cause_is_known(monkey
     waits = []
     context = SimpleNamespace(get_actor_id=lambda: "ab12")
     monkeypatch.setattr(trial_process, "ray", SimpleNamespace(get_runtime_context=lambda: context))
-    monkeypatch.setattr(trial_process.train, "report", lambda report: None)
     monkeypatch.setattr(trial_process, "time", SimpleNamespace(sleep=waits.append))
     for error in (LOST_PEER, NCCL, ValueError("x"), OutOfMemory("the GPU must hold one row")):
 
-        def compute(task, error=error):
+        def worker(config, error=error):
             raise error
 
-        monkeypatch.setattr(trial_process, "compute", compute)
         with pytest.raises(WorkerFailed) as failed:
-            trial_process._train_worker({"task": None, "resources": SimpleNamespace(gpus=0)})
+            trial_process._in_group(worker, {})
         assert failed.value.end.process == "ab12"
     assert waits == [trial_process.PEER_SECONDS] * 2
 
