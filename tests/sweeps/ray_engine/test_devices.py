@@ -2,16 +2,18 @@
 the machine has one GPU, as Ray is told."""
 
 import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from ray import train
 
 from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
 from sweeps.ray_engine import cluster, runner
 from sweeps.ray_engine.cluster import Resources
-from sweeps.ray_engine.trial_process import run_group
+from sweeps.ray_engine.trial_process import end_of_group, run_group
 from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.conftest import follow
@@ -128,3 +130,19 @@ def test_a_group_without_gpus_and_a_task_that_measures_see_none(ray_with_gpu, mo
     for gpus, expected in (("0", ""), ("1", "0")):
         options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
         assert cluster.on_a_slot(seen, options)[1] == expected
+
+
+def test_the_worker_that_failed_is_named_and_not_the_one_that_waits_for_it(ray_with_gpu):
+    def worker(config):
+        import torch.distributed as dist
+
+        from rank_core.errors import OutOfMemory
+
+        if dist.get_rank() == 1:
+            raise OutOfMemory("planted")
+        dist.barrier()
+
+    with pytest.raises(train.TrainingFailedError) as failed:
+        run_group(worker, {}, replace(NO_GPU, num_workers=2), "group")
+    end = end_of_group(failed.value)
+    assert (end.kind, end.reason) == ("device memory", "OutOfMemory: planted (rank 1)")
