@@ -290,8 +290,12 @@ def _unknown_measure(name: str, reason: str) -> BadInput:
 
 
 def _is_known(name: str) -> bool:
-    with suppress(BadInput):
-        return parse_measure(name) is not None
+    """Whether ir_measures or trec_eval has a measure of this name."""
+    import ir_measures
+
+    for parse in (ir_measures.parse_measure, ir_measures.parse_trec_measure):
+        with suppress(NameError, ValueError, TypeError, SyntaxError, KeyError):
+            return bool(parse(name))
     return False
 
 

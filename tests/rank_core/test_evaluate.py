@@ -173,7 +173,9 @@ def test_a_measure_that_cannot_be_computed_is_refused_with_the_reason_and_names_
     assert BAD[name] in str(error.value) and repr(name) in str(error.value)
 
 
-@pytest.mark.parametrize("names", ["nDCG@10,AP", "AP(rel=2,judged_only=True), P@5,RR"])
+@pytest.mark.parametrize(
+    "names", ["nDCG@10,AP", "map,P_5,AP", "AP(rel=2,judged_only=True), P@5,RR"]
+)
 def test_several_measures_in_one_name_are_named(names):
     number = len(re.findall(r",(?!judged)", names)) + 1
     with pytest.raises(BadInput, match=f"is {number} measures; name each by itself"):
