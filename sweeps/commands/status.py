@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
-from sweeps.plan.next_command import asked_of, our_command, resumed
+from sweeps.plan.next_command import asked_of, copied_from, our_command, resumed
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, living_driver
 from sweeps.store.records import Records, State, trial_name
@@ -62,6 +62,7 @@ class Snapshot:
     news: News | None
     report: str | None  # the page, if there is one
     failures: str | None  # the folder of tracebacks, if there is one
+    copied_from: str  # the folder that the sweep's command drives, if it is another one
 
     @property
     def labels(self) -> dict[str, str]:
@@ -314,6 +315,8 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         if advisable(file.command):
             command = resumed(asked_of(file), file.command, stopped=bool(file.stopped))
             yield "resume", command_in(file.directory, command)
+            if snapshot.copied_from:
+                yield "works on", f"{snapshot.copied_from}, of which this folder is a copy"
     elif not snapshot.report:
         yield "aggregate", our_command("report", snapshot.where)
 
@@ -359,6 +362,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         news=max(map(_news, states.values()), key=lambda news: news.time, default=None),
         report=_existing(records, "report/index.html"),
         failures=_existing(records, "failures"),
+        copied_from=copied_from(file, records),
     )
 
 

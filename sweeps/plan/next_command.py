@@ -4,10 +4,12 @@ sweep's command is written from the flags and settings that `sweep.json` holds a
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from sweeps.plan.flags import MODES, NOT_CONFIRMED, SEEDS, written
-from sweeps.store.sweep_file import SweepFile
+from sweeps.plan.flags import FLAGS, MODES, NOT_CONFIRMED, SEEDS, written
+from sweeps.store.records import Records
+from sweeps.store.sweep_file import FILE, SweepFile
 from sweeps.terminal.command_line import program
 
 
@@ -38,6 +40,18 @@ class Asked:
 def asked_of(about: SweepFile) -> Asked:
     """The command of a sweep."""
     return Asked(about.start, about.flags, about.settings)
+
+
+def copied_from(about: SweepFile, records: Records) -> str:
+    """The folder that a sweep's command drives, where that is there and the one that was read is a
+    copy of it; "" otherwise."""
+    typed = str(about.flags.get("storage", FLAGS["storage"].default))
+    if not about.directory or not records.sweep or "://" in typed or "://" in records.uri:
+        return ""
+    driven = Path(about.directory, typed, records.sweep)
+    if not (driven / FILE).is_file() or driven.samefile(records.folder):
+        return ""
+    return str(driven)
 
 
 def our_command(*words: str) -> str:

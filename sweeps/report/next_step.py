@@ -14,7 +14,7 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.plan.next_command import asked_of, confirming, our_command, resumed, seeded
+from sweeps.plan.next_command import asked_of, confirming, copied_from, our_command, resumed, seeded
 from sweeps.report.analysis import Analysis
 from sweeps.report.reliability import POWER, goal_of
 from sweeps.store.sweep_file import advisable, command_in
@@ -40,11 +40,14 @@ class NextStep:
 
     why: str
     command: str = ""
+    works_on: str = ""  # the sweep's folder, where the one that was read is a copy of it
 
     @property
     def lines(self) -> list[str]:
         """The reason, and `Next: COMMAND`, which must stay on one line."""
-        return [self.why, *[f"Next: {self.command}"] * bool(self.command)]
+        lines = [self.why, *[f"Next: {self.command}"] * bool(self.command)]
+        copied = f"This folder is a copy; the command works on {self.works_on}"
+        return [*lines, *[copied] * bool(self.works_on)]
 
 
 def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
@@ -57,7 +60,10 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     def step(why: str, command: str) -> NextStep:
         if not advisable(sweep.about.command):  # described by hand, or forged
             return NextStep(why)
-        return NextStep(why, command_in("" if where == HERE else sweep.about.directory, command))
+        if where == HERE:
+            return NextStep(why, command)
+        driven = copied_from(sweep.about, sweep.stored)
+        return NextStep(why, command_in(sweep.about.directory, command), driven)
 
     def own(name: str, *words: str) -> str:
         here = " ".join([SCRIPT, name, HERE, *words])

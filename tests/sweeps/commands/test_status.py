@@ -1,6 +1,7 @@
 """`ranksweep status` of a sweep that runs, was killed or has ended."""
 
 import os
+import shutil
 import time
 import uuid
 from dataclasses import replace
@@ -325,3 +326,19 @@ def test_watching_ends_with_the_command_that_is_watched(begun, monkeypatch, caps
     assert waits == [7, 7], "nobody drives it: once is enough"
     assert main(["status", str(begun.folder), "--watch", "0"]) == 2
     assert "--watch must be seconds above 0, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", [{}, {"storage": "results"}, {"storage": "{tmp}/results"}])
+def test_a_copy_says_which_folder_its_command_works_on(begun, tmp_path, capsys, typed):
+    flags = {name: text.format(tmp=tmp_path) for name, text in typed.items()}
+    update_sweep_file(begun.records, directory=str(tmp_path), flags=flags)
+    for number in range(3):
+        begun.finish(number)
+    copy = shutil.copytree(tmp_path / "results", tmp_path / "archive") / "window_stride" / "woods"
+    for folder, told in ((begun.folder, False), (copy, True)):
+        assert main(["status", str(folder)]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert (f"works on {begun.folder}, of which this folder is a copy" in text) == told
+    shutil.rmtree(tmp_path / "results")  # moved: there is no other folder
+    assert main(["status", str(copy)]) == 0
+    assert "folder is a copy" not in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The next step of a sweep: from its place beside the first stage, and from a design's power."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ from sweeps.__main__ import main
 from sweeps.report.analysis import analyse
 from sweeps.report.next_step import NextStep, next_step
 from sweeps.systems.load import load_sweep
-from tests.sweeps.systems.test_load import FIVE, NAMES, read_values, write_sweep, write_values
+from tests.sweeps.systems.test_load import (
+    FIVE,
+    NAMES,
+    read_values,
+    redescribe,
+    write_sweep,
+    write_values,
+)
 
 SAMPLED = {"collection": {"name": "c", "content_hash": "0", "sampled_from": 400}}
 
@@ -80,3 +88,15 @@ def test_a_design_that_would_be_refused_is_not_named(tmp_path: Path) -> None:
     write_values(folder, table[~((table["cell"] == NAMES[0]) & (table["seed"] > 1))])
     step = next_step(analyse(load_sweep(folder)))
     assert step is None or " design " not in step.command
+
+
+def test_the_step_of_a_copy_says_which_folder_its_command_works_on(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "window_stride" / "c"
+    step_of(folder, seeds=(1, 2), effect=0.3, num_queries=100)
+    redescribe(folder, directory=str(tmp_path))
+    shutil.move(folder / "trials", tmp_path / "results" / "trials")  # as in a storage
+    copy = shutil.copytree(tmp_path / "results", tmp_path / "archive") / "window_stride" / "c"
+    copied = f"This folder is a copy; the command works on {folder}"
+    for own, last in ((folder, "Next: "), (copy, copied)):
+        step = next_step(analyse(load_sweep(own)), str(own))
+        assert step and step.lines[-1].startswith(last)
