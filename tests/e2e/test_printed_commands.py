@@ -41,6 +41,7 @@ RUN = {
     "sweeps/launch/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
     "sweeps/launch/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
     "sweeps/launch/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
+    "sweeps/systems/interpolation.py:missing_input": "test_a_missing_file_is_written_again",
     "sweeps/systems/load.py:_check_files": "test_a_damaged_sweep_is_written_again",
     "sweeps/report/next_step.py:NextStep.lines": NEXT_STEPS,
     "sweeps/report/next_step.py:_of_runs": "test_a_comparison_is_made_again",
@@ -262,6 +263,13 @@ def test_a_damaged_sweep_is_written_again(copy, shell, name):
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
     shell.run_printed(shell.run("report", copy, code=2), "run")
     shell.run("report", copy)
+
+
+@pytest.mark.slow
+def test_a_missing_file_is_written_again(copy, shell):
+    (copy / "qrels" / "test.qrels").unlink()
+    shell.run_printed(shell.run("bundle", copy, "--to", "a.zip", code=2), "run")
+    shell.run("bundle", copy, "--to", "a.zip")
 
 
 @pytest.mark.slow
