@@ -13,7 +13,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.machine import trial_device
 from rank_core.models.embedding_model import EmbeddingModel
-from rank_core.models.index_files import EVIDENCE, INDEX
+from rank_core.models.kept_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
 from rank_core.models.runtimes import CALIBRATION_ROWS
 from rank_core.records import Run

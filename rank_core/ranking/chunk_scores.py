@@ -21,6 +21,7 @@ from rank_core.chunking.chunks import Span, document_spans
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 from rank_core.models import model_class
+from rank_core.models.kept_files import CHUNK_SCORES
 from rank_core.models.passage_scores import AddedScores, ChunkScores, KMaxAvgP
 from rank_core.models.poolings import masked_top_mean
 from rank_core.ranking.rerank import KeptScores, ordered
@@ -30,8 +31,6 @@ from rank_core.settings.config import TrialConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CHUNK_SCORES = "chunk_scores.parquet"
 
 
 def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptScores]) -> None:

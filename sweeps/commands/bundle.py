@@ -40,7 +40,7 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
-from rank_core.models.index_files import EVIDENCE, INDEX
+from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX
 from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.records import EVALUATED, Qrels
 from sweeps.report.analysis import analyse
@@ -71,7 +71,7 @@ from sweeps.systems.access import (
 )
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import missing_input
-from sweeps.systems.load import Sweep, load_sweep, trial_config
+from sweeps.systems.load import Sweep, keeps_chunk_scores, load_sweep, trial_config
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
 
@@ -80,6 +80,7 @@ SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
 RUNS = tuple(f"{split}.run.gz" for split in EVALUATED)
 TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
 TRIAL_FILES |= {INDEX, EVIDENCE}  # of dense retrieval
+"""Files of every trial; `trial_files_of` adds those of some sweeps."""
 MOST_MIB = 512
 MOST_BYTES = MOST_MIB << 20  # of the files in a bundle from anyone; the flag --max-mib
 MISMATCH = 3  # exit code; 1 is an error of the program itself
@@ -87,10 +88,8 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-12
 """Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
 numbers of tables and pages must be equal."""
 EXACT = (".md", ".tex", ".html")
-ONLY_HASHED = (
-    "per-query values against runs, rows with the first stage: the bundle has only the hash of its "
-    "judgments; name them with --qrels FILE"
-)
+BY_QRELS = "the bundle has only the hash of its judgments; name them with --qrels FILE"
+ONLY_HASHED = f"per-query values against runs, rows with the first stage: {BY_QRELS}"
 KEYS = ["cell", "seed", "split", "query_id", "measure"]
 PICTURES = (".png", ".svg")
 SHADES = 8  # of 255, by which a pixel of the same figure may differ
@@ -192,6 +191,12 @@ def _collection_of(sweep: Sweep) -> str:
     return str(next(filter(None, names), sweep.about.collection.get("name", "")))
 
 
+def trial_files_of(about: SweepFile) -> set[str]:
+    """The names of the files that a bundle has of a trial, beside its attempts; chunk scores where
+    the rows of the report are computed from them."""
+    return TRIAL_FILES | ({CHUNK_SCORES} if keeps_chunk_scores(about) else set())
+
+
 def trial_files(sweep: Sweep) -> dict[str, Path]:
     """{path in a bundle's sweep: file} of the sweep's trials, without attempts of other sweeps."""
     records = sweep.stored
@@ -199,7 +204,7 @@ def trial_files(sweep: Sweep) -> dict[str, Path]:
     files = {}
     for name, state in records.states(names).items():
         own = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
-        for file in sorted(state.files.keys() & (TRIAL_FILES | own)):
+        for file in sorted(state.files.keys() & (trial_files_of(sweep.about) | own)):
             files[f"{TRIALS}/{name}/{file}"] = records.trial_folder(name) / file
     return files
 
@@ -450,13 +455,13 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     for name, state in records.states(names).items():
         # A bundle has not all files of a trial.
         files = () if state.damage else records.result(name).files
-        left_out = {file for file in files if Path(file).name == file} - TRIAL_FILES
+        left_out = {file for file in files if Path(file).name == file} - trial_files_of(sweep)
         if damage := records.damage(state, thorough=True, may_lack=left_out):
             yield "wrong", f"{SWEEP}/{TRIALS}/{name}: {damage}"
             return
     stated = read_scores(records, names)
     if qrels:
-        judges = _give_qrels(folder, about, qrels, stated)
+        judges = give_qrels(folder, about, qrels, stated)
         yield "checked", f"--qrels judges {judges}"
     judged = read_judgments(folder)
     values = _recomputed(records, stated, judged)
@@ -483,6 +488,9 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     if unknown:
         yield "not checked", "the report, which such a measure is part of"
         return
+    if keeps_chunk_scores(sweep) and not {*EVALUATED} <= judged.keys():
+        yield "not checked", f"the report: its rows are those of chunk scores; {BY_QRELS}"
+        return
     for difference in _otherwise_described(records, sweep, names):
         yield "wrong", f"{SWEEP}/{FILE}: {difference}"
     yield from _compared(folder / "report", report_of(folder, about, values), about)
@@ -498,7 +506,8 @@ def _may_hold(name: str, sweep: SweepFile) -> bool:
         case ["report", *_]:
             return True
         case ["trials", trial, file]:
-            return trial in planned and (file in TRIAL_FILES or bool(_ATTEMPT.fullmatch(file)))
+            held = file in trial_files_of(sweep) or bool(_ATTEMPT.fullmatch(file))
+            return trial in planned and held
         case ["interpolated", file]:
             trial, _, kind = file.partition(".")
             return kind.endswith("parquet") and trial in {*planned, FIRST_STAGE}
@@ -603,7 +612,7 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
             yield f"the label {shown(one.label)} is another cell's, {one.cell} is {usual}"
 
 
-def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> str:
+def give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> str:
     """Write the judgments of `--qrels` into the folder; returns how many of the bundle's queries
     they have. Refuse those of none of them, and those with another hash than the bundle has.
     Queries that `--qrels` lacks keep those in the bundle."""

@@ -13,8 +13,9 @@ from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import per_query
 from rank_core.models import chunk_pooling_models, model_class
+from rank_core.models.kept_files import CHUNK_SCORES
 from rank_core.models.passage_scores import KMaxAvgP
-from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run
+from rank_core.ranking.chunk_scores import derived_config, derived_run
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import CellComparison, compare_pairs

@@ -16,9 +16,9 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_value, per_query
 from rank_core.export.serving import FILE, serving_setting
+from rank_core.models.kept_files import CHUNK_SCORES
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import (
-    CHUNK_SCORES,
     KeptChunks,
     derived_config,
     derived_run,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rank_core.models.index_files import EVIDENCE, INDEX
+from rank_core.models.kept_files import EVIDENCE, INDEX
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import Cell
 

@@ -18,14 +18,17 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     rows = rows or sweep.about.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
+    missing = missing_input(sweep)
     if sweep.aggregates:
+        if missing:  # they are computed from these files
+            raise BadInput(f"{sweep.folder}: {missing}")
         from sweeps.systems.aggregations import with_aggregations  # brings in torch
 
         sweep = with_aggregations(sweep, rows)
         return replace(sweep, first_stage=first_stage_of(sweep) if sweep.interpolated else None)
     if rows == "none" or sweep.split != "test":
         return sweep
-    if missing := missing_input(sweep):
+    if missing:
         return replace(sweep, not_interpolated=missing)
     if not (sweep.folder / FIRST_STAGE).is_dir():
         return sweep

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
 from rank_core.files import file_sha256
-from rank_core.records import Qrels
+from rank_core.records import EVALUATED, Qrels
 from sweeps.commands.bundle import (
     MOST_MIB,
     SWEEP,
     check_unpacked,
     finished_trials,
+    give_qrels,
     manifest,
     not_recomputed,
     put_qrels,
@@ -32,7 +33,7 @@ from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import SweepFile, find_sweep, read_sweep_file
 from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
-from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.load import Sweep, keeps_chunk_scores, load_sweep
 
 VERIFIED, FAILED, UNVERIFIED = "verified", "failed", "not verified"
 Scores = NDArray[np.float64]
@@ -114,7 +115,8 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
         # A place in a file says more than the file's checksum, which comes first.
         reason = next((text for text in wrong if ": SHA-256: " not in text), wrong[0])
         return Submission(name, digest, FAILED, reason, checks)
-    if not given and file.split not in read_judgments(folder / SWEEP):
+    needed = {*EVALUATED} if keeps_chunk_scores(file) else {file.split}
+    if not given and not needed <= read_judgments(folder / SWEEP).keys():
         reason = "it has the hash of its judgments alone, which --qrels names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
     folder /= SWEEP
@@ -123,6 +125,8 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     if unknown := not_recomputed(values["measure"].unique()):
         reason = f"its measure {unknown[0]} has a module of its own, which --measure names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
+    if given and keeps_chunk_scores(file):  # `check_unpacked` has left only their hash
+        give_qrels(folder, about, given, values)
     loaded = with_interpolated(load_sweep(records, values))
     sweep, matrices = all_rows(loaded)
     put_qrels(folder, read_judgments(folder))  # in the order that is hashed; none of a hash's

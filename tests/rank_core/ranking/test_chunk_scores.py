@@ -7,7 +7,8 @@ import pytest
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run, read_chunks
+from rank_core.models.kept_files import CHUNK_SCORES
+from rank_core.ranking.chunk_scores import derived_config, derived_run, read_chunks
 from rank_core.trial.trial import TrialResult, run_trial
 
 DEV, TEST = 3, 4  # queries

@@ -24,6 +24,7 @@ from sweeps.commands.board.pages import site as pages_of
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
 from sweeps.store.queries import QueryFacts
+from tests.sweeps.report.chunk_sweep import write_chunk_sweep
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 from tests.sweeps.systems.test_load import redescribe
 
@@ -304,3 +305,23 @@ def test_the_workflow_installs_from_an_address_and_never_by_name(
     assert main(["board", "--workflow"]) == 0
     flow = yaml.load(capsys.readouterr().out, yaml.BaseLoader)
     assert flow["env"]["RANKSWEEP"] == address
+
+
+def test_rows_of_chunk_scores_are_on_a_board_where_their_judgments_are_named(
+    tmp_path, no_figures_here, capsys
+):
+    about = {"name": "woods", "content_hash": 16 * "a", "first_stage": "BM25"}
+    kinds = [("maxp", 80, 40), ("maxp", 40, 40)]
+    sweep = write_chunk_sweep(
+        tmp_path / "serving", kinds=kinds, num_queries=12, trained=False, collection=about
+    )
+    folder = tmp_path / "bundles"
+    bundled(sweep, folder / "serving.zip", "--qrels", "hash")
+    words = ["board", str(folder), "--out", str(tmp_path / "site")]
+    assert main(words) == 0
+    assert "not verified  serving.zip: it has the hash of its judgments alone" in (
+        capsys.readouterr().out
+    )
+    files = ",".join(str(sweep / "qrels" / f"{split}.qrels") for split in ("dev", "test"))
+    assert main([*words, "--qrels", f"woods={files}"]) == 0
+    assert "MaxP 80/40" in (tmp_path / "site" / "index.html").read_text()

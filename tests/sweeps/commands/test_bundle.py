@@ -23,6 +23,7 @@ from sweeps.report.figures import figures
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report import ranked_sweep
+from tests.sweeps.report.chunk_sweep import write_chunk_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.systems.test_load import redescribe
 
@@ -498,3 +499,38 @@ def test_a_bomb_is_refused_before_it_takes_memory(tmp_path):
         verify([str(bomb), "--max-mib", "2"])
     with pytest.raises(BadInput, match=r"--max-mib.* must be a whole number"):
         verify([str(bomb), "--max-mib", "-1"])
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory, no_figures_here: None) -> Path:
+    """A finished sweep whose rows are computed from the chunk scores of its trials."""
+    return write_chunk_sweep(
+        tmp_path_factory.mktemp("serving") / "woods",
+        kinds=[("maxp", 80, 40), ("maxp", 40, 40)],
+        num_queries=12,
+        trained=False,
+        collection={"name": "/srv/woods", "content_hash": 16 * "a", "first_stage": "BM25"},
+    )
+
+
+def test_rows_of_chunk_scores_are_computed_again(serving, tmp_path, capsys):
+    path = made(serving, *INCLUDED)
+    assert main(["verify", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "wrong" not in out and "not checked" not in out and "files of the report" in out
+    folder = unpacked(path, tmp_path / "changed")
+    [table, *_] = sorted(folder.rglob("chunk_scores.parquet"))
+    scores = pd.read_parquet(table)
+    scores.assign(score=scores["score"].iloc[::-1].array).to_parquet(table, index=False)
+    assert verified(folder) == 3
+    assert f"{table.parent.name}: chunk_scores.parquet" in capsys.readouterr().out
+
+
+def test_rows_of_chunk_scores_need_the_judgments_that_are_hashed(serving, capsys):
+    path = made(serving, "--qrels", "hash")
+    assert main(["verify", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "not checked the report: its rows are those of chunk scores" in out
+    assert main(["verify", str(path), "--qrels", *map(str, serving.glob("qrels/*.qrels"))]) == 0
+    out = capsys.readouterr().out
+    assert "wrong" not in out and "not checked" not in out and "files of the report" in out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rank_core.ranking.chunk_scores import CHUNK_SCORES
+from rank_core.models.kept_files import CHUNK_SCORES
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main

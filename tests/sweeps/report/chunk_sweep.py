@@ -12,7 +12,8 @@ import pandas as pd
 from rank_core.chunking.chunks import document_spans
 from rank_core.data.trec import write_qrels, write_run
 from rank_core.evaluate import per_query
-from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_run, read_chunks
+from rank_core.models.kept_files import CHUNK_SCORES
+from rank_core.ranking.chunk_scores import derived_run, read_chunks
 from rank_core.ranking.rerank import ordered
 from rank_core.records import Qrels, Run
 from rank_core.seeding import generator
