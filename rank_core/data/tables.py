@@ -19,6 +19,7 @@ KINDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".csv.gz", ".parque
 """Files whose records have named fields."""
 TABS = (".tsv", ".tsv.gz")
 """Files with or without a line of names."""
+_NO_TEXT = (".pkl", ".feather", ".gz", ".xz", ".zst", ".bz2", ".zip", ".lz4", ".tar", ".tgz")
 MAX_COLUMNS = 1000
 
 Record = Mapping[str, Any]
@@ -29,6 +30,14 @@ csv.field_size_limit((1 << 31) - 1)  # the module's own limit is shorter than a 
 def kind_of(path: Path, kinds: Sequence[str] = (*KINDS, *TABS)) -> str:
     """The ending of a file of records; empty for other files."""
     return next((kind for kind in kinds if path.name.lower().endswith(kind)), "")
+
+
+def check_run_name(what: str, path: Path) -> None:
+    """Refuses a name by which readers would not read a written run, which is text, plain or
+    gzipped."""
+    text = path.with_suffix("") if path.suffix == ".gz" else path
+    if kind_of(text, KINDS) or text.suffix.lower() in _NO_TEXT:
+        raise BadInput(f"{what} must be a text file, plain or gzipped (.run, .run.gz), got {path}")
 
 
 def records(path: Path) -> Iterator[tuple[str, Record]]:

@@ -45,9 +45,6 @@ _PACKED = {
     b"\xfe\xff": "in UTF-16",
 }
 """{first bytes: what a file is that is not a text in UTF-8}."""
-_TABLES = (".csv", ".json", ".jsonl", ".parquet", ".pkl", ".feather")
-_OTHERWISE_READ = (*_TABLES, ".gz", ".xz", ".zst", ".bz2", ".zip", ".lz4", ".tar", ".tgz")
-"""Endings of names under which nobody looks for a run as text."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte order mark
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _GRADE = re.compile(r"([+-]?[0-9]{1,9})(\.0*)?")
@@ -375,14 +372,6 @@ def write_run(path: Path, run: Run, tag: str) -> None:
                 raise BadInput(f"{path}: a score must be finite, found {score} of {doc_id!r}")
             lines.append(f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}")
     write_lines(path, lines)
-
-
-def check_run_name(what: str, path: Path) -> None:
-    """Refuses a name by which readers would not read a written run, which is text, plain or
-    gzipped."""
-    text = path.with_suffix("") if path.suffix == ".gz" else path
-    if text.suffix.lower() in _OTHERWISE_READ:
-        raise BadInput(f"{what} must be a text file, plain or gzipped (.run, .run.gz), got {path}")
 
 
 def in_rank_order(scores: Mapping[str, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import shlex
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -201,10 +201,10 @@ def trial_files(sweep: Sweep) -> dict[str, Path]:
     """{path in a bundle's sweep: file} of the sweep's trials, without attempts of other sweeps."""
     records = sweep.stored
     names = map(trial_name, sweep.trials["cell"], sweep.trials["seed"])
-    files = {}
+    files, held = {}, trial_files_of(sweep.about)
     for name, state in records.states(names).items():
         own = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
-        for file in sorted(state.files.keys() & (trial_files_of(sweep.about) | own)):
+        for file in sorted(state.files.keys() & (held | own)):
             files[f"{TRIALS}/{name}/{file}"] = records.trial_folder(name) / file
     return files
 
@@ -445,8 +445,9 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
         raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
     names = finished_trials(sweep, records)
+    held = trial_files_of(sweep)
     for name in files_of(root):
-        if not _may_hold(name, sweep):
+        if not _may_hold(name, sweep, held):
             yield "wrong", f"{name}: a bundle of this sweep has no such file"
     there = {path.name for path in (folder / TRIALS).iterdir()}
     lacking = sorted(({*sweep.trials} | there) - set(names))
@@ -455,7 +456,7 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     for name, state in records.states(names).items():
         # A bundle has not all files of a trial.
         files = () if state.damage else records.result(name).files
-        left_out = {file for file in files if Path(file).name == file} - trial_files_of(sweep)
+        left_out = {file for file in files if Path(file).name == file} - held
         if damage := records.damage(state, thorough=True, may_lack=left_out):
             yield "wrong", f"{SWEEP}/{TRIALS}/{name}: {damage}"
             return
@@ -496,9 +497,9 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     yield from _compared(folder / "report", report_of(folder, about, values), about)
 
 
-def _may_hold(name: str, sweep: SweepFile) -> bool:
-    """Whether `bundle` writes a file of this path. Those of the report are compared with a report
-    that is made again."""
+def _may_hold(name: str, sweep: SweepFile, held: Collection[str]) -> bool:
+    """Whether `bundle` writes a file of this path, with the files `held` of each trial. Those of
+    the report are compared with a report that is made again."""
     planned = {trial_name(cell.cell, seed) for cell in sweep.cells for seed in sweep.seeds}
     if (inside := name.removeprefix(f"{SWEEP}/")) == name:
         return name == MANIFEST
@@ -506,8 +507,7 @@ def _may_hold(name: str, sweep: SweepFile) -> bool:
         case ["report", *_]:
             return True
         case ["trials", trial, file]:
-            held = file in trial_files_of(sweep) or bool(_ATTEMPT.fullmatch(file))
-            return trial in planned and held
+            return trial in planned and (file in held or bool(_ATTEMPT.fullmatch(file)))
         case ["interpolated", file]:
             trial, _, kind = file.partition(".")
             return kind.endswith("parquet") and trial in {*planned, FIRST_STAGE}

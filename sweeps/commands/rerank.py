@@ -18,8 +18,9 @@ import torch
 from rank_core.data.load import load_collection
 from rank_core.data.named_files import absolute, named_digest, named_queries, named_run
 from rank_core.data.readers import parse_fields
+from rank_core.data.tables import check_run_name
 from rank_core.data.transforms.expression import base_of, folder_and_fields
-from rank_core.data.trec import check_run_name, read_run, write_run
+from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import is_packaged, published_model, read_settings

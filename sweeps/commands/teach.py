@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.data.load import load_collection
-from rank_core.data.trec import check_run_name, write_run
+from rank_core.data.tables import check_run_name
+from rank_core.data.trec import write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.llm.chat import Ledger, NoAnswer

@@ -1,10 +1,10 @@
 """The command that follows from another one: a command of ours, or a sweep's with other flags. A
 sweep's command is written from the flags and settings that `sweep.json` holds as data."""
 
+import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from sweeps.plan.flags import FLAGS, MODES, NOT_CONFIRMED, SEEDS, written
@@ -48,10 +48,10 @@ def copied_from(about: SweepFile, records: Records) -> str:
     typed = str(about.flags.get("storage", FLAGS["storage"].default))
     if not about.directory or not records.sweep or "://" in typed or "://" in records.uri:
         return ""
-    driven = Path(about.directory, typed, records.sweep)
-    if not (driven / FILE).is_file() or driven.samefile(records.folder):
-        return ""
-    return str(driven)
+    driven = os.path.join(about.directory, typed, records.sweep)
+    # Not of pathlib, which raises for a folder that this user may not enter.
+    there = os.path.isfile(os.path.join(driven, FILE))
+    return driven if there and not os.path.samefile(driven, records.folder) else ""
 
 
 def our_command(*words: str) -> str:

@@ -38,14 +38,15 @@ NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
+_DEATH = "RAY_timeout_ms_task_wait_for_death_info"
 OF_PROCESSES = {
     # Ray shows all GPUs of a node to processes that reserved none, unless this is set in them.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     # After a second Ray takes a dead process, of which a busy machine has not told it yet, for one
     # that is out of reach, as on a lost node.
-    "RAY_timeout_ms_task_wait_for_death_info": f"{1000 * PEER_SECONDS:.0f}",
+    _DEATH: os.environ.get(_DEATH, f"{1000 * PEER_SECONDS:.0f}"),
 }
-"""Variables of every process of a sweep."""
+"""Environment variables of every process of a sweep."""
 _own_folders: list[Path] = []  # of the Ray that this process has started
 
 

@@ -31,7 +31,9 @@ FORMED, NO_WORKERS = "formed", "no workers"  # reports of a group: its workers l
 WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
 PEER_SECONDS = 60.0  # until Ray knows of a dead process or node, which ends the group
 LOST_NODE = ("node has died", "node failure", "owner has died")
-_CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
+_PEER = r"gloo|[Cc]onnection (closed|reset)|Broken pipe|[Rr]emote process|RemoteError"
+_LOST_PEER = re.compile(_PEER)
+_CONNECTION = re.compile(f"{_PEER}|ProcessGroup|NCCL")  # also errors of a worker's own GPU
 
 
 def run_in_tune(config: dict[str, Any]) -> None:
@@ -120,23 +122,25 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 def _in_group(worker: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
-    """Runs a worker of a group, which its error ends."""
+    """Runs a worker of a group; an error in it ends the group."""
     try:
         return worker(config)
     except Exception as error:
-        end = end_of(error)
-        if _lost_peer(end):  # another worker is the cause: Ray learns of it first
+        # torch raises RuntimeError; a message of another class may only name such a word.
+        lost_peer = isinstance(error, RuntimeError) and bool(_LOST_PEER.search(str(error)))
+        if lost_peer:  # the cause is another worker, of which Ray learns first
             time.sleep(PEER_SECONDS)
         actor = ray.get_runtime_context().get_actor_id() or ""
-        raise WorkerFailed(replace(end, process=actor)) from None
+        raise WorkerFailed(replace(end_of(error), process=actor), lost_peer) from None
 
 
 class WorkerFailed(Exception):
-    """Forwards a worker's last report to the driver of the group."""
+    """Forwards a worker's last report to the driver of the group, and whether all it knows is that
+    its connection to another worker broke."""
 
-    def __init__(self, end: End) -> None:
-        super().__init__(end)
-        self.end = end
+    def __init__(self, end: End, lost_peer: bool = False) -> None:
+        super().__init__(end, lost_peer)
+        self.end, self.lost_peer = end, lost_peer
 
 
 def end_of_group(error: Exception) -> End:
@@ -148,16 +152,11 @@ def end_of_group(error: Exception) -> End:
     for rank, failure in sorted(failures.items()):
         if not isinstance(failure, WorkerFailed):
             return _death(failure, f" (rank {rank})")
-        reports.append(replace(failure.end, reason=f"{failure.end.reason} (rank {rank})"))
+        end = replace(failure.end, reason=f"{failure.end.reason} (rank {rank})")
+        reports.append(replace(end, kind="process died") if failure.lost_peer else end)
     if not reports:  # the group never formed
         return _death(error, "")
-    first = min(reports, key=_lost_peer)
-    return replace(first, kind="process died") if _lost_peer(first) else first
-
-
-def _lost_peer(end: End) -> bool:
-    """Whether a worker knows only that its connection to another broke."""
-    return end.kind in ("error", "device") and bool(_CONNECTION.search(end.reason))
+    return min(reports, key=lambda end: bool(_CONNECTION.search(end.reason)))
 
 
 def _death(error: Exception, rank: str) -> End:

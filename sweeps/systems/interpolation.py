@@ -69,7 +69,7 @@ class MixtureInputs:
     @cached_property
     def key(self) -> str:
         """The hash of all of them."""
-        paths = [path for split in EVALUATED for path in self._paths(split)]
+        paths = [path for split in EVALUATED for path in self.paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, DEFAULT]
         content = json.dumps([*recipe, *map(_digest, paths)])
         return hashlib.sha256(content.encode()).hexdigest()
@@ -78,42 +78,40 @@ class MixtureInputs:
     def read(self) -> dict[str, tuple[Run, Qrels]]:
         """{split: its candidates and judgments}."""
         return {
-            split: (self.candidates(split), read_qrels(self._paths(split)[1]))
-            for split in EVALUATED
+            split: (self.candidates(split), read_qrels(self.paths(split)[1])) for split in EVALUATED
         }
 
     def candidates(self, split: str) -> Run:
         """The candidates of a split with their scores."""
-        return read_run(self._paths(split)[0])
+        return read_run(self.paths(split)[0])
 
-    def _paths(self, split: str) -> tuple[Path, Path]:
-        return self.records.folder / _candidates(split), self.records.folder / _judgments(split)
+    def paths(self, split: str) -> tuple[Path, Path]:
+        """The files of the candidates and of the judgments."""
+        candidates = self.records.folder / FIRST_STAGE / f"{split}.run.gz"
+        return candidates, self.records.folder / "qrels" / f"{split}.qrels"
 
 
 def _digest(path: Path) -> str:
-    """The SHA-256 of a file; a bundle may have it alone, in a file beside."""
-    note = path.with_name(f"{path.name}.sha256")
+    """The SHA-256 of a file."""
+    note = _note(path)
     return note.read_text("utf-8").partition(" ")[0] if note.is_file() else file_sha256(path)
+
+
+def _note(path: Path) -> Path:
+    """The file beside with the SHA-256, which a bundle may have alone."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def missing_input(sweep: Sweep) -> str:
     """The first file of candidates or judgments that rows with the first stage need and that is
-    gone, with the remedy; "" for none. A bundle may have the hash of a file in its place."""
-    kept = (sweep.folder / FIRST_STAGE).is_dir()
-    for name in sorted(name(split) for split in EVALUATED for name in (_candidates, _judgments)):
-        path = sweep.folder / name
-        there = path.is_file() or path.with_name(f"{path.name}.sha256").is_file()
-        if not there and (kept or name in sweep.about.files):
+    gone, with the remedy; "" for none."""
+    folder, inputs = sweep.folder, MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
+    kept = (folder / FIRST_STAGE).is_dir()
+    for path in sorted(path for split in EVALUATED for path in inputs.paths(split)):
+        name = path.relative_to(folder).as_posix()
+        if not (path.is_file() or _note(path).is_file()) and (kept or name in sweep.about.files):
             return f"{name} is missing; {written_again(sweep.about.command)}"
     return ""
-
-
-def _candidates(split: str) -> str:
-    return f"{FIRST_STAGE}/{split}.run.gz"
-
-
-def _judgments(split: str) -> str:
-    return f"qrels/{split}.qrels"
 
 
 def first_stage_of(sweep: Sweep) -> System | None:

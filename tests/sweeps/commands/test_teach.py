@@ -6,7 +6,8 @@ from itertools import islice
 import pytest
 
 from rank_core.data.load import load_collection
-from rank_core.data.trec import check_run_name, read_run
+from rank_core.data.tables import check_run_name
+from rank_core.data.trec import read_run
 from rank_core.export.folder import published_model
 from rank_core.export.reranker import Reranker
 from rank_core.models.embedding_model import EmbeddingModel

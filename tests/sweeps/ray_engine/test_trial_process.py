@@ -1,7 +1,7 @@
 """Of a group of workers, the one that began its end is named, with the kind of its failure."""
 
 import os
-from dataclasses import replace
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +21,7 @@ from ray.train.v2._internal.exceptions import (
 from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.experiment import Trial
 
-from rank_core.errors import OutOfMemory
-from sweeps.engine.trial_task import end_of
+from rank_core.errors import BadInput, OutOfMemory
 from sweeps.ray_engine import trial_process
 from sweeps.ray_engine.group_network import choose_interface, interface_of
 from sweeps.ray_engine.runner import error_of
@@ -39,12 +38,21 @@ def test_workers_meet_on_the_network_of_rays_node_address(monkeypatch):
     assert interface_of("192.0.2.1") is None
 
 
+WAITS: list[float] = []
+
+
 def raised(error):
     """What a worker says of an error, with its traceback."""
-    try:
+
+    def worker(config):
         raise error
-    except Exception as caught:
-        return WorkerFailed(replace(end_of(caught), process="ab12"))
+
+    context = SimpleNamespace(get_actor_id=lambda: "ab12")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(WorkerFailed) as failed:
+        patch.setattr(trial_process, "ray", SimpleNamespace(get_runtime_context=lambda: context))
+        patch.setattr(trial_process, "time", SimpleNamespace(sleep=WAITS.append))
+        trial_process._in_group(worker, {})
+    return failed.value
 
 
 def told(**failures):
@@ -82,20 +90,24 @@ def test_broken_connections_alone_are_a_death_and_not_an_error_of_the_trial(seen
         assert end.kind == "process died" and end.reason.endswith("(rank 0)")
 
 
-def test_a_worker_with_a_broken_connection_waits_until_its_cause_is_known(monkeypatch):
-    waits = []
-    context = SimpleNamespace(get_actor_id=lambda: "ab12")
-    monkeypatch.setattr(trial_process, "ray", SimpleNamespace(get_runtime_context=lambda: context))
-    monkeypatch.setattr(trial_process, "time", SimpleNamespace(sleep=waits.append))
-    for error in (LOST_PEER, NCCL, ValueError("x"), OutOfMemory("the GPU must hold one row")):
-
-        def worker(config, error=error):
-            raise error
-
-        with pytest.raises(WorkerFailed) as failed:
-            trial_process._in_group(worker, {})
-        assert failed.value.end.process == "ab12"
-    assert waits == [trial_process.PEER_SECONDS] * 2
+@pytest.mark.parametrize(
+    ("error", "kind", "waits"),
+    [
+        (LOST_PEER, "process died", True),
+        (NCCL, "process died", True),
+        (RuntimeError("NCCL error: unhandled cuda error"), "device", False),
+        (BadInput("/data/igloo/docs.jsonl does not exist"), "error", False),
+        (ValueError("x"), "error", False),
+        (OutOfMemory("the GPU must hold one row"), "device memory", False),
+    ],
+)
+def test_a_worker_waits_only_where_another_one_is_the_cause(error, kind, waits):
+    WAITS.clear()
+    failure = raised(error)
+    assert failure.end.process == "ab12" and told(rank0=failure).kind == kind
+    assert WAITS == [trial_process.PEER_SECONDS] * waits
+    again = pickle.loads(pickle.dumps(failure))
+    assert (again.end, again.lost_peer) == (failure.end, failure.lost_peer)
 
 
 def test_an_error_of_the_trial_explains_them_too():
