@@ -4,7 +4,6 @@ from: each trial starts from the one with its own seed.
 Torch is imported only when weights are read or written.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
+from rank_core.parsing import parsed_json
 
 SEED = re.compile(r"(.*)-seed(-?[0-9]+)")  # a trial's name
 
@@ -30,7 +30,7 @@ def cell_trials(init_from: str) -> dict[int, Path]:
     trials = {int(m[2]): path for path, m in names.items() if m and m[1] == cell.name}
     for seed, path in trials.items():
         result = path / "result.json"
-        recorded = json.loads(result.read_text()) if result.is_file() else {}
+        recorded = parsed_json(result.read_text(), result) if result.is_file() else {}
         if (recorded.get("cell"), recorded.get("seed")) != (cell.name, seed):
             raise BadInput(
                 f"training.init_from={init_from}: {path} is not a finished trial of that cell, "

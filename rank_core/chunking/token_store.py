@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rank_core.cache import cached_directory
 from rank_core.data.store import Stored, TableWriter, batches
+from rank_core.parsing import parsed_json
 from rank_core.progress import reported
 
 TOKENS = "tokens"
@@ -68,7 +69,7 @@ def open_token_store(
 
 def tokenizer_hash(tokenizer: Any) -> str:
     """16 hex digits that identify the tokenizer's behaviour."""
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state = parsed_json(tokenizer.backend_tokenizer.to_str())
     # Texts are never truncated or padded here.
     del state["truncation"], state["padding"]
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]

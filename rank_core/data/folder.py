@@ -53,6 +53,7 @@ from rank_core.data.vocabulary import Fields, say
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.files import SCHEMA
 from rank_core.first_stage.languages import language_code, other_than_english
+from rank_core.parsing import parsed_json
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
@@ -163,9 +164,9 @@ def declared_language(folder: Path) -> str:
         return ""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        declared = json.loads(text, object_pairs_hook=unique_fields)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} could not be read as JSON: {error}") from None
+    declared = parsed_json(text, path, object_pairs_hook=unique_fields)
     if not isinstance(declared, dict):
         raise BadInput(f'{path} must be an object such as {{"language": "de"}}')
     for name in declared:

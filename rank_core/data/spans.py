@@ -4,7 +4,6 @@
 start, end} in characters, or {query_id, doc_id, word_start, num_words} in white-space words.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rank_core.data.folder import load_folder
 from rank_core.data.transforms.expression import folder_and_fields
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 
 FILE = "spans.jsonl.gz"
@@ -40,7 +40,7 @@ def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, st
     }
     for number, line in read_lines(path):
         try:
-            row = json.loads(line)
+            row = parsed_json(line)
             query_id, doc_id = row.get("query_id") or row["qid"], row["doc_id"]
             if qrels.get(query_id, {}).get(doc_id, 0) > 0:
                 text = collection.documents[doc_id]

@@ -2,7 +2,6 @@
 place. One record at a time is in memory; a JSON list is read whole."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rank_core.data.trec import content_lines, read_lines
 from rank_core.errors import BadInput, shown
+from rank_core.parsing import parsed_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,22 +78,16 @@ def check_columns(place: str, names: Sequence[str]) -> None:
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
     for number, line in read_lines(path):
-        rule = f"{path}:{number}: a line must be one JSON object"
-        try:
-            record = json.loads(line, object_pairs_hook=unique_fields)
-        except (ValueError, RecursionError) as error:  # also of too large a number
-            raise BadInput(f"{rule}: {shown(str(error))}") from None
+        rule = f"{path}:{number}: a line"
+        record = parsed_json(line, rule, "one JSON object", object_pairs_hook=unique_fields)
         if not isinstance(record, dict):
-            raise BadInput(f"{rule}, found {type(record).__name__}")
+            raise BadInput(f"{rule} must be one JSON object, found {type(record).__name__}")
         yield f"{path}:{number}", record
 
 
 def _json_list(path: Path) -> Iterator[tuple[str, Record]]:
     text = "\n".join(line for _, line in read_lines(path))
-    try:
-        rows = json.loads(text, object_pairs_hook=unique_fields)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} must be one JSON list of objects: {shown(str(error))}") from None
+    rows = parsed_json(text, path, "one JSON list of objects", object_pairs_hook=unique_fields)
     for number, record in enumerate(rows):
         if not isinstance(record, dict):
             raise BadInput(f"{path}, row {number}: a row must be a JSON object, found {record!r}")

@@ -73,6 +73,7 @@ from rank_core.encoders.module_chain import (
 from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 from rank_core.files import kept_while_unchanged
+from rank_core.parsing import parsed_json
 
 HUB_TIMEOUT = 5  # seconds
 HEADS_PICKLED = "*/pytorch_model.bin"  # of modules
@@ -267,7 +268,7 @@ def own_tokenizer(folder: Path, **more: Any) -> Any:
 def tokenizer_hash(backbone: Backbone) -> str:
     """The identity of a tokenizer: of what decides which tokens a text is, not of how rows are made
     of them."""
-    whole = json.loads(load_tokenizer(backbone.folder).backend_tokenizer.to_str())
+    whole = parsed_json(load_tokenizer(backbone.folder).backend_tokenizer.to_str())
     parts = {name: whole.get(name) for name in ("normalizer", "pre_tokenizer", "model")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

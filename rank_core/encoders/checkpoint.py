@@ -8,7 +8,6 @@ the weights themselves.
 
 import contextlib
 import copy
-import json
 import math
 import pickle
 import re
@@ -25,6 +24,7 @@ from transformers import AutoConfig, AutoTokenizer
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.files import write_json
+from rank_core.parsing import Unparsed, parsed_json
 
 T = TypeVar("T")
 CONFIG, WEIGHTS_FILE, LAYOUT_FILE = "config.json", "model.safetensors", "row_layout.json"
@@ -84,9 +84,9 @@ def read_json(path: Path, form: type[T]) -> T:
         raise damaged(path, f"cannot be read ({error.strerror})") from None
     _require_whole(path, data)
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, f"is no JSON ({_reason(error)})") from None
+        content = parsed_json(data)
+    except Unparsed as error:
+        raise damaged(path, f"is no JSON ({error.reason})") from None
     if not isinstance(content, form):
         raise damaged(path, f"must hold {kind} of JSON, got {shown(content)}")
     return content

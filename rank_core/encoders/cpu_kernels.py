@@ -21,6 +21,7 @@ from rank_core.cache import cached_directory
 from rank_core.encoders.cpu_layers import FP32, KERNELS, CpuKernels, PackedLayers, has_kernels
 from rank_core.errors import BadInput
 from rank_core.machine import cpu_facts, decided_kernels, settings_restored, usual_paths
+from rank_core.parsing import parsed_json
 
 ROUNDS = 3  # the first is a warm-up
 ROWS, LENGTH, SIZE = 24, 161, 384  # a batch on a CPU of an encoder of MiniLM's size
@@ -68,7 +69,7 @@ def seconds_of_kernels() -> dict[str, float]:
 
     # A service may have no folder to write to, and a cache's files may be damaged.
     with suppress(BadInput, OSError, ValueError, AttributeError, TypeError):
-        stored = json.loads((cached_directory("kernels", key, build) / FILE).read_text())
+        stored = parsed_json((cached_directory("kernels", key, build) / FILE).read_text())
         if stored.keys() == KERNELS.keys() and all(0 < s < math.inf for s in stored.values()):
             return dict(stored)
     return measure(KERNELS)

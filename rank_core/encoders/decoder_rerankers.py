@@ -27,6 +27,7 @@ from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged, read_json
 from rank_core.encoders.module_chain import Unread, pair_layout, stated_modules, stated_prompt
 from rank_core.errors import BadInput, shown
+from rank_core.parsing import parsed_json
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
@@ -210,7 +211,7 @@ def _run_template(name: str, template: str, values: str) -> str:
     """What a template writes for these values, in JSON; "" where it refuses them."""
     limits = {"bytes": TEMPLATE_BYTES, "seconds": TEMPLATE_SECONDS, "length": TEMPLATE_LENGTH}
     usual = {"tools": None, "documents": None, "add_generation_prompt": False}
-    given = {"template": template, "values": {**usual, **json.loads(values)}, **limits}
+    given = {"template": template, "values": {**usual, **parsed_json(values)}, **limits}
     try:
         ended = subprocess.run(
             [sys.executable, "-c", _RENDER],
@@ -221,7 +222,7 @@ def _run_template(name: str, template: str, values: str) -> str:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             check=True,
         )
-        text: str = json.loads(ended.stdout)
+        text: str = parsed_json(ended.stdout)
     except (subprocess.SubprocessError, ValueError):
         text = TEMPLATE_LENGTH * " "
     if len(text) >= TEMPLATE_LENGTH:

@@ -68,6 +68,7 @@ from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequ
 from rank_core.models.ranker import Ranker, draws_classifier
 from rank_core.models.runtimes import require_runtime, write_graphs
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
+from rank_core.parsing import Unparsed, parsed_json
 from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig, runtime_of
@@ -232,10 +233,11 @@ def _read_unchanged(folder: Path) -> dict[str, Any]:
     hashes."""
     require_model(folder)
     try:
-        content = dict(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        content = dict(parsed_json((folder / FILE).read_text(encoding="utf-8")))
         written, digest = content["format"], content.pop("sha256", "")
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise _changed(folder / FILE, type(error).__name__) from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        why = error.reason if isinstance(error, Unparsed) else type(error).__name__
+        raise _changed(folder / FILE, why) from None
     if written != FORMAT:
         raise BadInput(
             f"{folder / FILE} must have format {FORMAT}, got {shown(written)}: it was written by "

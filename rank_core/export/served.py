@@ -1,6 +1,5 @@
 """The reading of `serving.json`: every key decides something, or is refused."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ from rank_core.export.folder import ExportedModel, published_model, read_setting
 from rank_core.export.serving import COMPUTED, FILE, FORMAT, serving_setting
 from rank_core.files import SCHEMA
 from rank_core.models import MODELS, model_class
+from rank_core.parsing import parsed_json
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
 from rank_core.settings.config import TrialConfig
 
@@ -70,14 +70,15 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
 def _read(path: Path) -> dict[str, Any]:
     """The content of a file, with all keys of the types in `KEYS` and no others."""
     try:
-        setting = json.loads(
+        setting = parsed_json(
             path.read_text(encoding="utf-8"),
+            path,
             object_pairs_hook=lambda pairs: _once(path, pairs),
             parse_constant=lambda name: math.nan,
         )
     except BadInput:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"{path} must be a {FILE} as `ranksweep run serving` writes it, got "
             f"{type(error).__name__}"

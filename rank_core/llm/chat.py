@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
 from rank_core.files import write_json
+from rank_core.parsing import parsed_json
 from rank_core.settings.config import Chat
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Ledger:
     def total(self) -> "LedgerTotal":
         """The sums of its lines."""
         with self.path.open(encoding="utf-8") as lines:
-            answers = [json.loads(line) for line in lines]
+            answers = [parsed_json(line) for line in lines]
         paid = [answer for answer in answers if not answer["cached"]]
         return LedgerTotal(
             len(answers),
@@ -96,7 +97,7 @@ class AnswerCache:
         """The cached answer without its cost; None if it is missing or damaged."""
         path = self._path(digest)
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = parsed_json(path.read_text(encoding="utf-8"))
             return Answer(**{name: kind(kept[name]) for name, kind in KEPT.items()}, cached=True)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -312,7 +313,7 @@ class ChatClient:
 
     def _read(self, text: str) -> Answer:
         try:
-            parsed = json.loads(text)
+            parsed = parsed_json(text)
             content = message_text(self._protocol.content(parsed))
             usage = parsed.get("usage") or {}
             counts = [usage.get(name) for name in self._protocol.token_counts]
@@ -351,7 +352,7 @@ def _is_transient(reply: _Reply) -> bool:
 def _server_message(text: str) -> str:
     """The message in a server's error, or the start of its reply."""
     try:
-        parsed = json.loads(text)
+        parsed = parsed_json(text)
     except ValueError:
         parsed = text
     for name in ("error", "message", "detail"):

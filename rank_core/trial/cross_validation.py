@@ -22,6 +22,7 @@ from rank_core.data.transforms.expression import (
 )
 from rank_core.errors import BadInput
 from rank_core.models import model_class, trains
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
@@ -167,4 +168,4 @@ def _collection_of_trial(path: Path) -> str:
     if not settings.is_file():
         return ""
     # A model folder has a config.json of another kind.
-    return str(json.loads(settings.read_text()).get("collection", ""))
+    return str(parsed_json(settings.read_text(), settings).get("collection", ""))

@@ -32,6 +32,7 @@ from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.models.runtimes import use_runtime
+from rank_core.parsing import parsed_json
 from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs
@@ -166,7 +167,7 @@ class FoldModel:
         self.loop.step, self.loop.tokens = shared["step"], own["tokens"]
         self.best = _Best(**shared["best"])
         if best := state.get("best"):
-            self.best.weights, self.best.run = best["weights"], json.loads(best["run"])
+            self.best.weights, self.best.run = best["weights"], parsed_json(best["run"])
         self.train_seconds, self.eval_seconds = shared["seconds"]
         self.work = Work(**own["training"])
         self.scorer.work = Work(**own["evaluation"])

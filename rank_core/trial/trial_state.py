@@ -16,6 +16,7 @@ from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
 from rank_core.machine import autocast_type, device_class, trial_device, versions
+from rank_core.parsing import parsed_json
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
@@ -86,7 +87,7 @@ class TrialState:
         """Reads the checkpoint, if every worker can read it and it is of this trial as it would run
         here; otherwise the log says why the trial starts anew."""
         content = checkpoints.load()
-        facts = json.loads(content.pop("facts")) if content else {}
+        facts = parsed_json(content.pop("facts")) if content else {}
         # All workers or none: one that resumes beside one that starts anew would wait for it for
         # ever.
         if not all(distributed.gather(facts.get("identity") == self._identity)):

@@ -10,7 +10,6 @@
 
 import hashlib
 import io
-import json
 import math
 import os
 import re
@@ -42,6 +41,7 @@ from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX
 from rank_core.own_code import is_reference, load, may_import, only_named
+from rank_core.parsing import parsed_json
 from rank_core.records import EVALUATED, Qrels
 from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
@@ -187,7 +187,7 @@ def qrels_mode(collection: str, requested: str) -> str:
 def _collection_of(sweep: Sweep) -> str:
     """The name, folder or expression by which the trials know their collection."""
     configs = [path for path in trial_files(sweep).values() if path.name == "config.json"]
-    names = (json.loads(config.read_bytes()).get("collection") for config in configs)
+    names = (parsed_json(config.read_bytes(), config).get("collection") for config in configs)
     return str(next(filter(None, names), sweep.about.collection.get("name", "")))
 
 
@@ -577,7 +577,7 @@ def _same_picture(name: str, stated: bytes, own: bytes) -> bool:
 
 def manifest(folder: Path) -> Manifest:
     """The provenance of an unpacked bundle."""
-    content = json.loads((folder / MANIFEST).read_bytes())
+    content = parsed_json((folder / MANIFEST).read_bytes(), MANIFEST)
     if content["format"] != FORMAT:
         raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
     return Manifest(**content)

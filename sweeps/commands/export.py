@@ -1,7 +1,6 @@
 """`ranksweep export DIR`: the model of a finished sweep as a folder, or in a registry."""
 
 import argparse
-import json
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from rank_core.export.folder import portable, require_new, write_model
 from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
 from rank_core.models import model_class
+from rank_core.parsing import parsed_json
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import RUNTIMES, TrialConfig
@@ -410,7 +410,7 @@ def _write(
         folder,
         config,
         weights,
-        interpolation=json.loads(noted.read_text()) if noted.exists() else None,
+        interpolation=parsed_json(noted.read_text()) if noted.exists() else None,
         first_stage=chosen.mix,
         about=about,
         measured=_measured(analysis, label),

@@ -4,7 +4,6 @@ beside their source, and the deviations from it; or (`--markdown`) docs/models.m
 import inspect
 import sys
 import textwrap
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -14,11 +13,12 @@ from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.models.ranking_system import RankingSystem
 from rank_core.own_code import announced
+from rank_core.parsing import parsed_toml
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 from sweeps.terminal.command_line import Need, Parser, needing
 from sweeps.terminal.text import columns, terminal_columns, wrapped
 
-TEXTS = tomllib.loads(Path(__file__).with_name("models_page.toml").read_text(encoding="utf-8"))
+TEXTS = parsed_toml(Path(__file__).with_name("models_page.toml").read_bytes(), __name__)
 PAPERS: dict[str, str] = TEXTS["papers"]
 """{paper as in models and profiles: title, venue and arXiv number}."""
 VALUE = 20  # most columns of a setting's value

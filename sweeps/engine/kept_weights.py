@@ -3,7 +3,6 @@ cells as a quota allows, the best on dev first. Only weights of `training.keep_w
 ever removed; those of `all` stay.
 """
 
-import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from statistics import fmean
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.models import model_class
+from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
 from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
@@ -59,7 +59,9 @@ class KeptWeights:
                 model = _Model(state.dev[self.measure], weights.get("bytes"))
                 self._models.setdefault(state.cell, {})[state.seed] = model
                 if weights and WEIGHTS in state.files:
-                    settings = json.loads(self.records.read(state.name, "config.json"))
+                    settings = parsed_json(
+                        self.records.read(state.name, "config.json"), f"{state.name}/config.json"
+                    )
                     self._here[state.name] = settings["training.keep_weights"] == "best"
 
     def finished(self, name: str, cells: Iterable[str], eliminated: Collection[str]) -> None:

@@ -4,7 +4,6 @@ A winner is chosen together with its runs, so their test values are optimistic e
 was used. New runs of the same two cells have no such selection bias.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.next_command import our_command
@@ -198,7 +198,7 @@ def _check_finished(sweep: Sweep) -> None:
 def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:
     """A cell with the settings of its first trial with scores."""
     name = trial_name(cell, sweep.used.loc[sweep.used["cell"] == cell, "seed"].iloc[0])
-    settings = json.loads(records.read(name, "config.json"))
+    settings = parsed_json(records.read(name, "config.json"), f"{name}/config.json")
     # A confirmation keeps its winner's weights in any case.
     del settings["seed"]
     settings.pop("training.keep_weights", None)

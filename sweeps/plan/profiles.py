@@ -6,13 +6,13 @@ They are in `profiles.toml`; `ranksweep models --profile NAME` prints one. The u
 backbone, the collection and its fields.
 """
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rank_core.errors import unknown
+from rank_core.parsing import parsed_toml
 from rank_core.settings.config import TrialConfig
 
 Stated = Mapping[str, tuple[Any, str]]
@@ -38,7 +38,7 @@ def _stated(table: Mapping[str, list[Any]]) -> Stated:
     }
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8"))
+_TABLES = parsed_toml(Path(__file__).with_name("profiles.toml").read_bytes(), __name__)
 PROFILES = {
     name: Profile(
         source=table["source"],

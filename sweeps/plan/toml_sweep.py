@@ -2,12 +2,12 @@
 
 import itertools
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.parsing import parsed_toml
 from rank_core.settings.config import checked_setting
 from sweeps.plan.experiment import Experiment, Grid, Settings
 from sweeps.plan.flags import SEARCH_FLAGS
@@ -38,10 +38,12 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
     """The sweep of a file, and the flags that it sets. Relative paths in it start at its folder.
     Errors name the file and the key."""
     try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # Windows editors
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    table = parsed_toml(content, path)
+    try:
         return _sweep(path, table)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path}: not valid TOML: {error}") from None
     except (OSError, BadInput) as error:
         raise BadInput(f"{path}: {getattr(error, 'strerror', error)}") from None
 

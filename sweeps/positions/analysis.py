@@ -1,6 +1,5 @@
 """A positional analysis: its data from a collection, and its numbers."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +19,7 @@ from rank_core.data.transforms.expression import (
 from rank_core.data.transforms.far_relevant import FarRelevant
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput, unknown
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
@@ -216,7 +216,7 @@ def read_passages(path: Path) -> list[RelevantPassage]:
     passages = []
     for number, line in read_lines(path):
         try:
-            record = json.loads(line)
+            record = parsed_json(line)
             passages.append(RelevantPassage(str(record["query_id"]), str(record["text"])))
         except (ValueError, KeyError, TypeError):
             rule = "a line must be one JSON object with query_id and text"

@@ -1,6 +1,5 @@
 """The Ray cluster of a sweep: its nodes, their inputs, and the resources of a trial."""
 
-import json
 import logging
 import math
 import os
@@ -21,6 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
@@ -237,7 +237,7 @@ def capacity(resource: str) -> float:
     """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
     have no worker before a trial requests one."""
     path = cluster_file()
-    config = json.loads(path.read_text()) if path else {}
+    config = parsed_json(path.read_text()) if path else {}
     head = config.get("head_node_type")
     startable = 0.0
     for name, node in config.get("available_node_types", {}).items():

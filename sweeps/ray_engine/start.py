@@ -1,7 +1,6 @@
 """What Ray on this machine starts with: a private folder whose sockets have short enough names,
 workers that import no library from the working directory, and no secret in what Ray writes."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from ray.job_config import JobConfig
 from ray.tune.execution import class_cache
 
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.secrets import is_secret_name
 from sweeps.terminal.text import say
 
@@ -93,7 +93,7 @@ def _is_checkout(folder: Path) -> bool:
     if folder.resolve() != Path(__file__).resolve().parents[2]:
         return False
     try:
-        origin = json.loads(distribution("ranksweep").read_text("direct_url.json") or "{}")
+        origin = parsed_json(distribution("ranksweep").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return True
     installed = url2pathname(urlparse(origin.get("url", "")).path)

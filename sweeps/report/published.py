@@ -1,7 +1,6 @@
 """Values of published tables (`published.toml`), shown beside ours and never tested."""
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.parsing import parsed_toml
 from rank_core.stats.scopes import confidence_interval, scope_test
 from sweeps.plan.reference import Published, values_text
 from sweeps.report.analysis import Analysis
@@ -38,7 +38,7 @@ class PublishedTable:
         return dict(zip(self.columns, texts.split(), strict=True))
 
 
-_CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_CONTENT = parsed_toml(Path(__file__).with_suffix(".toml").read_bytes(), __name__)
 TABLES = tuple(
     PublishedTable(
         f"{printed['paper']}, {printed['table']}",

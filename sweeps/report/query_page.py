@@ -1,7 +1,6 @@
 """`queries.html`: the queries that gained and lost most between baseline and best system, with the
 documents that moved."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rank_core.files import write_json
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.stats.compare import TIE
 from sweeps.report.agreement import Lists, judgments, list_readers
@@ -127,7 +127,7 @@ def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
     """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none where the file
     is missing or invalid, the page then has ids alone."""
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
-        texts = json.loads((folder / TEXTS).read_bytes()) if folder else {}
+        texts = parsed_json((folder / TEXTS).read_bytes()) if folder else {}
         return {
             query_id: (str(own["text"]), {str(d): str(t) for d, t in own["passages"].items()})
             for query_id, own in texts.items()

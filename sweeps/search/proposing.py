@@ -31,6 +31,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.seeding import derive
 from sweeps.plan.description import described_cells
 from sweeps.plan.experiment import Settings
@@ -203,7 +204,7 @@ class ProposingSearch(Search):
         if content is None:
             return []
         try:
-            return [dict(proposal["point"]) for proposal in json.loads(content)["proposals"]]
+            return [dict(proposal["point"]) for proposal in parsed_json(content)["proposals"]]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "

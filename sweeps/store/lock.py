@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from sweeps.store.records import Records
 from sweeps.store.storage import PROGRAM_ERRORS, reason
 
@@ -65,7 +66,7 @@ def read_driver(records: Records, *, wait: bool = True) -> Driver | None:
     if content is None:
         return None
     try:
-        stored = json.loads(content)
+        stored = parsed_json(content)
         return Driver(**stored | {"pid": int(stored["pid"]), "since": float(stored["since"])})
     except (ValueError, TypeError, KeyError, AttributeError):  # of another version
         return Driver("another host", 0, "")

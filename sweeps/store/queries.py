@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 
 QUERIES = "queries"
 _FIELDS = ("text", "group", "cluster")
@@ -42,7 +43,7 @@ def read_query_facts(folder: Path, split: str) -> QueryFacts:
     if not path.is_file():
         return QueryFacts()
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [parsed_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
         found = {
             name: {str(row["query_id"]): str(row[name]) for row in rows if name in row}
             for name in _FIELDS

@@ -23,6 +23,7 @@ from rank_core.cache import cache_root
 from rank_core.checkpoints.weights import SEED, WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.files import FULL, NO_FILE
+from rank_core.parsing import parsed_json
 from rank_core.secrets import redact
 from rank_core.seeding import derive
 from sweeps.store.storage import Entry, Storage
@@ -224,11 +225,11 @@ class Records:
     def history(self, name: str) -> list[dict[str, Any]]:
         """The progress reports of a finished trial, or of the attempt that runs; [] if none."""
         try:
-            return [json.loads(line) for line in self.read(name, HISTORY).splitlines()]
+            return [parsed_json(line) for line in self.read(name, HISTORY).splitlines()]
         except (DamagedTrial, ValueError):
             pass
         with suppress(ValueError, TypeError):
-            last = json.loads(self.storage.read(f"{TRIALS}/{name}/{PROGRESS}") or b"")
+            last = parsed_json(self.storage.read(f"{TRIALS}/{name}/{PROGRESS}") or b"")
             step = last.get("dev_step") or last["step"]
             return [last | {"step": step, "curve": []}, last | {"dev": None}]
         return []
@@ -396,8 +397,8 @@ class Records:
     def _small(self, name: str, file: str) -> dict[str, Any]:
         """The content of a small file that was brought; {} if it is damaged."""
         try:
-            content = json.loads(self._read[f"{TRIALS}/{name}/{file}"][1])
-        except (KeyError, ValueError, RecursionError):
+            content = parsed_json(self._read[f"{TRIALS}/{name}/{file}"][1])
+        except (KeyError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
 
@@ -460,10 +461,10 @@ class Records:
 def parse_result(content: bytes, name: str) -> Result:
     """The content of a `result.json`; raises `DamagedTrial` if it was changed or is incomplete."""
     try:
-        facts = json.loads(content)
+        facts = parsed_json(content)
         checksum, files = facts.pop("checksum"), facts["files"]
         TrialStatus(facts["status"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DamagedTrial(name, RESULT, "must be the result of a trial") from None
     if checksum != own_digest(facts):
         raise DamagedTrial(name, RESULT, CHANGED)
@@ -473,7 +474,7 @@ def parse_result(content: bytes, name: str) -> Result:
 
 def sealed(folder: Path) -> Result:
     """The result in a trial's working folder; its file gets the checksums of all others."""
-    content = json.loads((folder / RESULT).read_bytes())
+    content = parsed_json((folder / RESULT).read_bytes())
     facts = {name: value for name, value in content.items() if name not in ("files", "checksum")}
     files = {}
     for path in sorted(folder.iterdir()):

@@ -12,6 +12,7 @@ from typing import Any
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.secrets import redact
 from sweeps.store.earlier_file import NOT_INTERPOLATED, asked_in
@@ -106,7 +107,7 @@ class SweepFile:
         """The file as it is written, without secrets."""
         blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
         kept = {k: v for k, v in vars(self).items() if k in ALWAYS or v != blank[k]}
-        described = redact(json.loads(json.dumps(kept, default=vars)))  # a `Cell`
+        described = redact(parsed_json(json.dumps(kept, default=vars)))  # a `Cell`
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
 
 
@@ -282,7 +283,7 @@ def verdict(records: Records) -> str:
     """The recommendation of a sweep's report, of an older one the first conclusion; "" without
     one."""
     with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        results = json.loads(records.read_file("report/results.json") or b"")
+        results = parsed_json(records.read_file("report/results.json") or b"")
         if found := results.get("recommendation"):
             return str(found["sentence"])
         return str(results["conclusions"][0])
@@ -294,9 +295,9 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     a sweep's command wrote it is refused."""
     path = f"{where}/{FILE}"
     try:
-        described = json.loads(content)
+        described = parsed_json(content)
         version, command = described.get("schema_version", 1), described.get("command")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         raise ChangedDescription(f"{path}: must be a sweep's description in JSON") from None
     if version != VERSION:
         raise BadInput(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write, read_file
+from rank_core.parsing import parsed_json
 from rank_core.secrets import redact_text
 from sweeps.systems.load import Sweep
 from sweeps.terminal.text import warn
@@ -82,7 +83,7 @@ def read_accesses(path: Path) -> list[Access]:
     if torn:
         warn(f"{path}: its last line is cut and counts as none")
     try:
-        return [Access(**json.loads(line)) for line in content.splitlines()]
+        return [Access(**parsed_json(line)) for line in content.splitlines()]
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path}: must have an access a line as written; {error}") from None
 

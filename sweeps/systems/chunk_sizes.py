@@ -1,12 +1,12 @@
 """What the trials of a sweep over chunk sizes kept of their indexes: costs, and how much of the
 relevant text a reader gets."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.models.kept_files import EVIDENCE, INDEX
+from rank_core.parsing import parsed_json
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import Cell
 
@@ -78,5 +78,5 @@ def index_facts(
 
 
 def _read(records: Records, name: str, file: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(records.read(name, file))
+    content: dict[str, Any] = parsed_json(records.read(name, file), f"{name}/{file}")
     return content

@@ -25,6 +25,7 @@ from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import in_one_order, per_query
 from rank_core.files import atomic_write, file_sha256
+from rank_core.parsing import parsed_json
 from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, Mixture, choose_alpha, mixture
 from rank_core.records import EVALUATED, Qrels, Run
@@ -271,7 +272,7 @@ def _stored(path: Path, made_of: Mapping[str, str]) -> pd.DataFrame | None:
     """The table at `path` if it is whole and its inputs are the same."""
     with suppress(Exception):  # pyarrow has many kinds
         stored = pq.ParquetFile(path).read()
-        table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
+        table, key = stored.to_pandas(), parsed_json(stored.schema.metadata[_KEY])
         # The digest of the values too: a table that somebody edited is made again.
         if key == {**made_of, "values": _values_digest(table)}:
             return table

@@ -1,6 +1,5 @@
 """A sweep on disk, read and checked: its description, its trials, its scores."""
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.files import read_file
 from rank_core.models import MODELS, model_class
+from rank_core.parsing import parsed_json
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.clusters import clustered
@@ -286,7 +286,9 @@ def _scores_every_chunk(model: str) -> bool:
 
 def trial_config(records: Records, name: str) -> TrialConfig:
     """The settings of a finished trial; raises `DamagedTrial`."""
-    return TrialConfig().override(json.loads(records.read(name, "config.json")))
+    return TrialConfig().override(
+        parsed_json(records.read(name, "config.json"), f"{name}/config.json")
+    )
 
 
 def planned_states(records: Records, file: SweepFile) -> list[State]:

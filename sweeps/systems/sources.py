@@ -5,7 +5,6 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 -q` and `ir_measures -q` print), the folder of a sweep or of an earlier comparison.
 """
 
-import json
 import math
 import os
 import re
@@ -39,6 +38,7 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
+from rank_core.parsing import parsed_json
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, FIRST_STAGE, opened
@@ -399,9 +399,9 @@ def _json(path: Path) -> pd.DataFrame:
 
 def _one_object(path: Path) -> dict[str, Any] | None:
     """The object that a whole file is; None for anything else, such as several lines with one."""
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError):
         text = "\n".join(line for _, line in read_lines(path))
-        return dict(json.loads(text, object_pairs_hook=unique_fields))
+        return dict(parsed_json(text, object_pairs_hook=unique_fields))
     return None
 
 

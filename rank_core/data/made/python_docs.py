@@ -22,6 +22,7 @@ from rank_core.data.folder import SPLITS, load_folder
 from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs
 from rank_core.data.trec import read_lines, write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.seeding import generator
 
@@ -238,4 +239,4 @@ def _write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for _, line in read_lines(path)]
+    return [parsed_json(line) for _, line in read_lines(path)]

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
+from rank_core.parsing import parsed_json
+
 MIN_BODY_WORDS = 12
 MIN_SUMMARY_WORDS = 3
 MAX_SUMMARY_WORDS = 30
@@ -53,7 +55,7 @@ def collect_pairs() -> list[DocstringPair]:
             f"collecting docstrings with {sys.executable} failed with code {child.returncode}: "
             f"{child.stderr.decode(errors='replace')[-2000:]}"
         )
-    return [DocstringPair(*fields) for fields in json.loads(child.stdout)]
+    return [DocstringPair(*fields) for fields in parsed_json(child.stdout)]
 
 
 def pair_of(docstring: str) -> tuple[str, str] | None:

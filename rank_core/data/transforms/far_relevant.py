@@ -29,6 +29,7 @@ from rank_core.data.store import (
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_lines, write_lines
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 
@@ -78,7 +79,7 @@ class FarRelevant:
         """The positions of the relevant passages: {doc_id, query_id, passage_id, word_start,
         num_words, drawn_length} of each document made from `collection`."""
         path = self._folder(collection) / _SPANS
-        return [json.loads(line) for _, line in read_lines(path)]
+        return [parsed_json(line) for _, line in read_lines(path)]
 
     def _folder(self, collection: Collection) -> Path:
         key = derived_hash(collection, self, _first_stage(collection))

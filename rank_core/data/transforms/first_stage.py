@@ -29,6 +29,7 @@ from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis, lu
 from rank_core.first_stage.languages import ENGLISH, language_code, other_than_english
 from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
+from rank_core.parsing import parsed_json
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import check_rule
 
@@ -160,7 +161,7 @@ class FirstStage:
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """The tuning on dev: k1 and b first, then RM3; empty without tuning."""
-        return json.loads((self._folder(collection) / _TUNING).read_text())
+        return parsed_json((self._folder(collection) / _TUNING).read_text())
 
     def _recipe(self, collection: Collection) -> str:
         """Everything that the candidates depend on besides the collection and these settings."""

@@ -1,6 +1,5 @@
 """`ranksweep board FOLDER --out DIR`: bundles from anyone as a static page of tied ranks."""
 
-import json
 import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from rank_core.data.groups import read_clusters
 from rank_core.errors import BadInput
+from rank_core.parsing import parsed_json
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
 from sweeps.commands.bundle import (
@@ -113,7 +113,7 @@ def installed_from() -> str:
     """The address of the commit or the file that pip has installed this ranksweep from; "" for a
     folder (PEP 610)."""
     try:
-        origin = json.loads(distribution("ranksweep").read_text("direct_url.json") or "{}")
+        origin = parsed_json(distribution("ranksweep").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return ""
     if not str(origin.get("url", "")).startswith("https://"):

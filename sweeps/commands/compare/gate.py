@@ -1,6 +1,5 @@
 """The looks of a gate, in `gate.json`: they are counted, and the same measurements are one look."""
 
-import json
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +9,7 @@ from filelock import FileLock
 
 from rank_core.errors import BadInput
 from rank_core.files import shown_path, write_json
+from rank_core.parsing import parsed_json
 from sweeps.report.comparison import RunComparison
 from sweeps.report.gate import GateDecision, Look, Rule, look, sentence
 from sweeps.terminal.text import say
@@ -47,7 +47,7 @@ def _taken(file: Path, rule: Rule) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     try:
-        content = json.loads(file.read_bytes())
+        content = parsed_json(file.read_bytes())
         if content["schema"] != SCHEMA:
             raise ValueError
         taken = list(content["taken"])

@@ -4,7 +4,6 @@ pytest runs them in a separate process, which a broken GPU may kill. Each test a
 file when it ends (tests/gpu/conftest.py).
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.files import write_json
+from rank_core.parsing import parsed_json
 from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
 from sweeps.terminal.command_line import check_writable
 
@@ -121,7 +121,7 @@ def _told(file: Path, process: subprocess.Popen[Any], end: float) -> Iterator[di
             while part := lines.readline():
                 begun += part
                 if begun.endswith("\n"):
-                    yield json.loads(begun)
+                    yield parsed_json(begun)
                     begun = ""
             if not ended:
                 time.sleep(POLL)

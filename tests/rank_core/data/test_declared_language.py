@@ -57,10 +57,10 @@ def test_a_run_of_the_folder_is_kept_and_the_hash_says_the_language(folder):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "ranksweep.json could not be read as JSON"),
+        ("{", "ranksweep.json must be JSON"),
         ("[]", "ranksweep.json must be an object such as {"),
         ('{"lang": "de"}', "unknown field 'lang'"),
-        ('{"language": "de", "language": "en"}', "could not be read as JSON: it has a duplicate"),
+        ('{"language": "de", "language": "en"}', "must be JSON: it has a duplicate"),
         ('{"language": 3}', 'must be a code such as "de", got 3'),
         ('{"language": "germn"}', "ranksweep.json: unknown language 'germn'; "),
     ],
