@@ -371,8 +371,9 @@ class Rivalry:
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
         # All rivals are compared with system i: its seeds are in each difference, with the same
-        # sign.
-        shared = max(self.parts[i, 0] - self.parts[i, 1], 0.0)
+        # sign. Paired runs count as independent, as in `correlations`: the standard errors are then
+        # those of differences, which do not contain the variance of one side.
+        shared = 0.0 if self.paired_seeds else max(self.parts[i, 0] - self.parts[i, 1], 0.0)
         return scaled(covariance_JJ + shared, error_J, self.differences[i, others])
 
 
