@@ -64,7 +64,7 @@ class SweepFile:
     baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
     deterministic: tuple[str, ...] = ()  # cells with one possible run
     alpha: float = 0.05
-    correction: str = ""  # empty: the report decides by the number of comparisons
+    correction: str = ""  # empty: max-t
     correct_over: str = MEASURE
     rope: float = ROPE
     paired_seeds: bool = False

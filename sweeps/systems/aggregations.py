@@ -37,7 +37,6 @@ from sweeps.systems.interpolation import MixtureInputs
 from sweeps.systems.load import (
     Serving,
     Sweep,
-    correction_of,
     in_clusters,
     of_split,
     trial_config,
@@ -153,7 +152,6 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
         sweep,
         slots=(baseline.cell,),
         deterministic=tuple(s.cell for s in ordered),
-        correction=correction_of(len(ordered) - 1),
         cells=tuple(
             Cell(s.cell, s.label, settings={n: s.config.settings()[n] for n in names})
             for s in ordered

@@ -47,9 +47,6 @@ from sweeps.terminal.notation import TIE_POLICY, names_text
 TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
 FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
 
-SCREENING = 20
-"""With so many comparisons or more, a sweep without a declared correction is exploratory."""
-
 
 @dataclass(frozen=True)
 class Serving:
@@ -222,7 +219,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         records=records,
         slots=(file.baseline, own) if own else (file.baseline,),
         deterministic=file.deterministic,
-        correction=file.correction or correction_of(len(file.cells) - 1),
+        correction=file.correction or MAX_T,
         cells=tuple(
             replace(cell, config={}, label=label if labels.count(label) == 1 else named)
             for cell, label in zip(file.cells, labels, strict=True)
@@ -364,8 +361,3 @@ def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
     cell."""
     chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
-
-
-def correction_of(num_comparisons: int) -> str:
-    """The correction of a sweep that declares none; many comparisons are a screening."""
-    return "bh" if num_comparisons >= SCREENING else MAX_T

@@ -232,22 +232,25 @@ def test_unequal_seed_variances_are_told_of_three_runs_and_an_sd_that_is_seen(
     assert "seeds differ in mean" in found.said and ("Bartlett" in found.said) is is_told
 
 
-def test_the_best_of_many_equals_is_corrected_for_the_choice_and_screening_for_its_share(
+def test_no_size_of_a_sweep_turns_the_familywise_error_into_a_share_of_false_findings(
     tmp_path: Path,
 ) -> None:
     kinds = [FIVE[0], *(("MaxP", 50 + 10 * step, 50) for step in range(20))]
-    many = told(
-        write_sweep(tmp_path / "many", kinds=kinds, num_queries=30, effect=0.0, correction=None)
+    sizes = {"many": dict(kinds=kinds, effect=0.0), "few": {}}
+    many, few = (
+        told(write_sweep(tmp_path / name, num_queries=30, correction=None, **size))
+        for name, size in sizes.items()
     )
     gain = many.results["reliability"]["corrected"]
     assert gain["corrected"] < gain["naive"]
     assert f"the gain is {gain['corrected']:+.3f}".replace("-", "−") in many.said
-    few = told(write_sweep(tmp_path / "few", num_queries=30, correction=None))
-    for found, correction in ((many, "bh"), (few, "max-t")):
-        assert {one["correction"] for one in found.results["families"]} == {correction}
+    asked = told(write_sweep(tmp_path / "asked", num_queries=30, correction="bh"))
+    for found in (many, few, asked):
+        applied = {one["correction"] for one in found.results["families"]}
+        assert ("bh" in applied) == (found is asked) and len(applied) == 1
         texts = {one["text"] for one in found.results["families"]}
         assert {one["correction"] for one in found.results["comparisons"]} == texts
-        assert ("may be false" in found.said) == (correction == "bh")
+        assert ("may be false" in found.said) == (found is asked)
 
 
 def test_cells_below_the_first_stage_are_named_and_the_first_stage_is_not(tmp_path: Path) -> None:
