@@ -2,7 +2,8 @@
 place. One record at a time is in memory; a JSON list is read whole."""
 
 import csv
-from collections import Counter
+import re
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -103,7 +104,20 @@ def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _delimited(path: Path, mark: str) -> Iterator[tuple[str, Record]]:
-    """The lines of CSV or TSV below a line of names. Quoted texts may have several lines."""
+    """The lines of CSV or TSV below a line of names."""
+    rows = delimited_rows(path, mark)
+    names = next(rows, (0, []))[1]
+    for number, row in rows:
+        yield f"{path}:{number}", dict(zip(names, row, strict=True))
+
+
+def delimited_rows(
+    path: Path, mark: str = "", *, spaced: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """(the line on which it ends, its cells) of each row of CSV or TSV, the line of names first,
+    without blank rows. `mark` separates cells; without one, the line of names tells it. Quoted
+    texts may have several lines, and with `spaced` stand behind a space. Raises `BadInput` for rows
+    of unequal length."""
     lines = content_lines(path)
     first = next((pair for pair in lines if pair[1].strip()), None)
     if first is None:
@@ -112,24 +126,70 @@ def _delimited(path: Path, mark: str) -> Iterator[tuple[str, Record]]:
     mark = mark or next((mark for mark in ",;\t" if mark in header), ",")
     if header.count(mark) >= MAX_COLUMNS:
         check_columns(f"{path}:{number}", header.split(mark))
-    reader = csv.reader(
-        (f"{line}\n" for _, line in chain([first], lines)), delimiter=mark, strict=True
-    )
-    place = f"{path}:{number}"
-    try:
-        names = [name.strip() for name in next(reader)]
-        check_columns(place, names)
-        for row in reader:
-            # The line on which the row ends; `first` may stand below empty lines.
-            place = f"{path}:{number - 1 + reader.line_num}"
-            if not any(cell.strip() for cell in row):
-                continue
+    names: list[str] = []
+    for number, row in _rows(path, chain([first], lines), mark, spaced):
+        place = f"{path}:{number}"
+        if not names:
+            names = [name.strip() for name in row]
+            check_columns(place, names)
+            yield number, names
+        elif any(cell.strip() for cell in row):
             if len(row) != len(names):
-                raise BadInput(f"{place}: a line must have {len(names)} columns, found {len(row)}")
-            yield place, dict(zip(names, row, strict=True))
-    except csv.Error as error:
-        last = f"{path}:{number - 1 + reader.line_num}"
-        raise BadInput(f"{last}: no line of CSV with quotes in pairs: {error}") from None
+                hint = " (a decimal comma, or a text without quotes?)" * (mark == ",")
+                raise BadInput(
+                    f"{place}: a line must have {len(names)} columns, found {len(row)}{hint}"
+                )
+            yield number, row
+
+
+def _rows(
+    path: Path, lines: Iterator[tuple[int, str]], mark: str, spaced: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """(the line on which it ends, its cells) of each row. A quote is a letter where it would make
+    one row of lines that are rows by themselves: lines with tabs, as many as the first has."""
+    ahead: deque[tuple[int, str]] = deque()
+    taken: list[tuple[int, str]] = []
+    tabs = -1
+
+    def text() -> Iterator[str]:
+        while pair := ahead.popleft() if ahead else next(lines, None):
+            taken.append(pair)
+            yield f"{pair[1]}\n"
+
+    def is_row(line: str) -> bool:
+        return mark == "\t" and line.count("\t") == tabs > 0
+
+    content = text()
+    while line := next(content, ""):
+        tabs = line.count("\t") if tabs < 0 else tabs
+        row = line.removesuffix("\n").split(mark)
+        if '"' in line:
+            error = ""
+            cells = csv.reader(
+                chain([line], content), delimiter=mark, strict=True, skipinitialspace=spaced
+            )
+            try:
+                row = next(cells)
+            except csv.Error as problem:
+                error = str(problem)
+            lone = is_row(taken[0][1])
+            if error and not lone:
+                raise BadInput(
+                    f"{path}:{taken[-1][0]}: no line of CSV with quotes in pairs: {error}"
+                )
+            if error or (len(taken) > 1 and all(is_row(own) for _, own in taken)):
+                ahead.extendleft(reversed(taken[1:]))
+                del taken[1:]
+                row = [_unquoted(cell) for cell in taken[0][1].split(mark)]
+                content = text()  # the old one has ended where the file has
+        yield taken[-1][0], row
+        taken.clear()
+
+
+def _unquoted(cell: str) -> str:
+    """The text of a cell whose quotes are in pairs; others keep theirs."""
+    quoted = re.fullmatch(r'"((?:[^"]|"")*)"', cell)
+    return quoted[1].replace('""', '"') if quoted else cell
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Record]]:

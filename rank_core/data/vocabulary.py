@@ -218,6 +218,10 @@ def _layout(
     """({field: its names among the keys}, the other keys)."""
     given = {theirs: ours for theirs, ours in renamed if theirs in keys}
     free = [key for key in keys if key not in given]
+    lower = [key.lower() for key in keys]
+    if "docno" in lower and "docno" in schema.names.get("doc_id", ()):
+        # PyTerrier's frames have the number of a document in its index beside it.
+        free = [key for key in free if key.lower() != "docid"]
     found: dict[str, tuple[str, ...]] = {}
     for ours in schema.names:
         if own := tuple(theirs for theirs, name in given.items() if name == ours):
@@ -235,6 +239,7 @@ def _layout(
             }
     found = {ours: names for ours, names in found.items() if names}
     read = {name for names in found.values() for name in names}
+    read |= {key for key in keys if key not in given and key not in free}
     unused = {theirs for theirs, ours in given.items() if ours == UNUSED}
     return found, tuple(key for key in keys if key not in read and key not in unused)
 

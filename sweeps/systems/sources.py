@@ -8,10 +8,9 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 import math
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +21,12 @@ import pandas as pd
 
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
-from rank_core.data.tables import check_columns, json_records, unique_fields
+from rank_core.data.tables import (
+    check_columns,
+    delimited_rows,
+    json_records,
+    unique_fields,
+)
 from rank_core.data.trec import (
     RankedFile,
     contradicts,
@@ -87,7 +91,11 @@ TABLES = tuple(
 )
 """The possible paths of an MLflow run's table, unless its path follows the run's id."""
 _SUMMARY = ("all", "amean")  # the query id of the mean: trec_eval, ir_measures; gdeval, ndeval
-_MEANS = ("mean", "average", "avg")  # one that a person may have given it
+_MEANS = (*_SUMMARY, "mean", "average", "avg")  # and those that a person may have given it
+_MEANS_ALONE = (
+    "there are means over all queries alone, and no value of a query; trec_eval and ir_measures "
+    "print those with -q"
+)
 _PARTS = ("model", "method", "run", "run_id", "runid", "run_name", "dataset", "collection")
 """Columns that are not read and whose values would tell systems or query sets apart."""
 _CUTOFFS = ("k", "cutoff", "cut_off")  # of a measure whose name must have it
@@ -339,20 +347,51 @@ def _of_file(path: Path, named: str = "") -> Held:
     header = [name.strip(' "').lower() for name in line.split(separator)]
     if {*header} & {*COLUMNS["query"]}:
         check_columns(f"{path}:{number}", header)
-        return _held(_delimited(path, separator, skipped=number - 1), where, f"{where}:")
+        return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
         return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
     found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
-    if len(fields) != 3 or pd.isna(pd.to_numeric(fields[2], errors="coerce")):
+    named_text = len(fields) == 3 and (fields[0] == "runid" or _TEXT_VALUE.fullmatch(fields[2]))
+    if len(fields) != 3 or not (named_text or _is_number(fields[2])):
         raise BadInput(f"{found}; a source must be {KINDS}")
-    return _held(_as_printed(path, found), where, f"{where}:")
+    printed, note = _as_printed(path, found)
+    return _held(printed, where, f"{where}:", note)
 
 
-def _as_printed(path: Path, found: str) -> pd.DataFrame:
-    """What trec_eval -q prints (measure, query, value), or ir_measures -q (query, measure, value):
-    the first line with a measure says which, else the query id of the means."""
-    frame = _delimited(path, r"\s+", ["first", "second", "value"])
+_TEXT_VALUE = re.compile("'.*'")  # of trec_eval's relstring
+
+
+def _is_number(text: str) -> bool:
+    return bool(pd.notna(pd.to_numeric(text, errors="coerce")))
+
+
+def _as_printed(path: Path, found: str) -> tuple[pd.DataFrame, str]:
+    """What trec_eval -q prints (measure, query, value), or ir_measures -q (query, measure, value),
+    without the means, and a note on lines that have a text for a value, such as the relstring of
+    `-m all_trec`."""
+    lines: dict[int, list[str]] = {}
+    for number, line in read_lines(path):
+        if len(fields := line.split()) != 3:
+            raise BadInput(f"{path}:{number}: a line must have 3 columns, found {len(fields)}")
+        lines[number] = fields
+    frame = _with_names(pd.DataFrame.from_dict(lines, "index", columns=[*"abc"]), found)
+    is_text = frame["value"].str.fullmatch(_TEXT_VALUE) | (frame["measure"] == "runid")
+    frame, left = frame[~is_text], frame.loc[is_text & ~frame["query_id"].isin(_SUMMARY), "measure"]
+    note = ""
+    if unread := [*dict.fromkeys(left)]:
+        note = f"Lines whose value is a text are not read: {names_text(unread)}."
+    # Both programs end with the means, behind a query of this name.
+    is_mean = frame["query_id"].isin(_SUMMARY) & ~frame.duplicated(["query_id", "measure"], "last")
+    if is_mean.all():
+        raise BadInput(f"{path}:{frame.index[0]}: {_MEANS_ALONE}")
+    return frame[~is_mean], note
+
+
+def _with_names(frame: pd.DataFrame, found: str) -> pd.DataFrame:
+    """The three columns with names: the first line with a measure says which is which, else the
+    query id of the means."""
+    frame = frame.set_axis(["first", "second", "value"], axis=1)
     by_query = frame.rename(columns={"first": "query_id", "second": "measure"})
     by_measure = frame.rename(columns={"first": "measure", "second": "query_id"})
     for first, second in zip(frame["first"], frame["second"], strict=True):
@@ -420,37 +459,12 @@ def _of_object(path: Path, whole: dict[str, Any]) -> pd.DataFrame:
         raise BadInput(f"{path}: not a table in JSON: {error}") from None
 
 
-def _delimited(
-    path: Path, separator: str, columns: list[str] | None = None, skipped: int = 0
-) -> pd.DataFrame:
-    """All texts of a CSV or TSV file below `skipped` empty lines, or of a file without a header
-    with these `columns`; its line numbers as the index."""
-    try:
-        with open_content(path) as content, warnings.catch_warnings():
-            # pandas only warns where all lines have more columns than the first, and drops them.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                content,
-                sep=separator,
-                names=columns,
-                skiprows=skipped,
-                index_col=False,
-                dtype=str,
-                keep_default_na=False,
-                skipinitialspace=True,
-                skip_blank_lines=False,
-            )
-    except pd.errors.ParserWarning:
-        raise BadInput(
-            f"{path}: not a table of lines with equal columns: its lines have more columns than "
-            f"{'three' if columns else 'its line of names'} (a comma as the decimal mark?)"
-        ) from None
-    except ValueError as error:  # a line with more columns, bytes that are no UTF-8
-        raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
-    frame.columns = [str(name).strip() for name in frame.columns]
-    frame.index += skipped + (1 if columns else 2)
-    frame = frame.apply(lambda column: column.str.strip().map(from_csv))
-    return frame[(frame != "").any(axis=1)]
+def _delimited(path: Path, separator: str) -> pd.DataFrame:
+    """All texts of a CSV or TSV file, with the numbers of its lines as the index."""
+    rows = delimited_rows(path, separator, spaced=True)
+    _, names = next(rows)
+    lines = {number: [from_csv(cell.strip()) for cell in row] for number, row in rows}
+    return pd.DataFrame.from_dict(lines, "index", columns=names, dtype=object)
 
 
 def parsed(name: str) -> Any:
@@ -488,6 +502,8 @@ def _keyed(values: pd.DataFrame) -> pd.DataFrame:
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
     """A table whose columns have the names of `COLUMNS`, as far as they are known."""
     by_name = {str(name).strip().lower(): name for name in frame.columns}
+    if "docno" in by_name and "docid" in by_name:  # the number of its row in a PyTerrier index
+        frame = frame.drop(columns=by_name.pop("docid"))
     ours = {
         next(by_name[name] for name in names if name in by_name): kind
         for kind, names in COLUMNS.items()
@@ -509,9 +525,9 @@ def _check_agree(frame: pd.DataFrame, kind: str, columns: list[str]) -> None:
             )
 
 
-def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
+def _held(frame: pd.DataFrame, where: str, row: str, note: str = "") -> Held:
     """The training runs of a table, of several splits those of test; `row` and the index of a row
-    name its place in messages."""
+    name its place in messages, `note` says what of it is not read."""
     check_columns(where, [str(name) for name in frame.columns])
     levels = [name for name in frame.index.names if name is not None and name not in frame]
     if levels:  # pandas and its Parquet files may have the ids there
@@ -523,7 +539,8 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     if "query" not in frame or frame.empty:
         what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
         raise BadInput(f"{where}: a source must be {KINDS}; the table {what}")
-    frame, note = _of_test(frame, where)
+    frame, other_splits = _of_test(frame, where)
+    note = " ".join(filter(None, (note, other_splits)))
     frame = frame.assign(query=_ids(frame["query"], row))
     if "seed" in frame:
         seeds = pd.to_numeric(frame["seed"], errors="coerce")
@@ -533,11 +550,11 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     systems = _texts(frame["system"], row) if "system" in frame else pd.Series("", frame.index)
     return {
         str(system): [
-            replace(_content(part, f"{where}:{system}, seed {seed}", int(seed), row), note=note)
+            _content(part, f"{where}:{system}, seed {seed}", int(seed), row, note)
             for seed, part in rows.groupby("seed", observed=True)
         ]
         if "seed" in frame
-        else [replace(_content(rows, where, None, row), note=note)]
+        else [_content(rows, where, None, row, note)]
         for system, rows in frame.groupby(systems, sort=False, observed=True)
     }
 
@@ -562,18 +579,20 @@ def _refuse(bad: "pd.Series[bool]", frame: pd.DataFrame, row: str, law: str) -> 
         raise BadInput(f"{row}{number}: {law.format_map(values)}")
 
 
-def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> TrainingRun:
+def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str, note: str) -> TrainingRun:
     """A training run from the rows of its ranking or of its values."""
     _check_undivided(frame, where)
     if {"document", "score"} <= set(frame.columns):
         run = _run(frame, row)
-        return TrainingRun(where, ranking=lambda: run, seed=seed)
+        return TrainingRun(where, ranking=lambda: run, seed=seed, note=note)
     if "document" in frame and "measure" not in frame:
         raise BadInput(
             f"{where}: a run needs the column score, also where it has ranks or distances; found "
             f"{', '.join(map(str, frame.columns))}"
         )
-    return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
+    values, as_query = _values(frame, row)
+    note = " ".join(filter(None, (note, as_query)))
+    return TrainingRun(where, values=_keyed(values), seed=seed, note=note)
 
 
 def _check_undivided(frame: pd.DataFrame, where: str) -> None:
@@ -611,8 +630,9 @@ def _run(frame: pd.DataFrame, row: str) -> RankedFile:
     return RankedFile(run, against)
 
 
-def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
-    """query_id, measure, value of a long table, or of a table with a column per measure."""
+def _values(frame: pd.DataFrame, row: str) -> tuple[pd.DataFrame, str]:
+    """query_id, measure, value of a long table, or of a table with a column per measure, without
+    means, and a note on a query that is called as they are."""
     value = "value" if "value" in frame else "score"
     if {"measure", value} <= set(frame.columns):
         parts = [(_texts(frame["measure"], row), frame[value])]
@@ -622,13 +642,9 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
         pd.DataFrame({"query_id": frame["query"], "measure": measure, "value": column})
         for measure, column in parts
     )
-    values = values[~values["query_id"].isin(_SUMMARY)]
-    if values.empty:
-        raise BadInput(
-            f"{row}{frame.index[0]}: there are means over all queries alone, and no value of a "
-            "query; trec_eval and ir_measures print those with -q"
-        )
-    values = _without_means(values.assign(value=_numbers(values["value"], row)))
+    if values["query_id"].isin(_SUMMARY).all():
+        raise BadInput(f"{row}{frame.index[0]}: {_MEANS_ALONE}")
+    values, note = _without_means(values.assign(value=_numbers(values["value"], row)))
     _check_bounds(values, row)
     law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
     law += "distinguished by the columns seed and system"
@@ -637,18 +653,29 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     twice = values.assign(measure=keys).duplicated(["query_id", "measure"])
     law = "{measure} of query {query_id!r} occurs twice, under two names of the measure"
     _refuse(twice, values, row, law)
-    return values
+    return values, note
 
 
-def _without_means(values: pd.DataFrame) -> pd.DataFrame:
-    """The values without a last row that says it is the mean, and is."""
-    named = values["query_id"].str.lower().isin(_MEANS)
-    if not named.any():
-        return values
-    means = values[~named].groupby("measure", observed=True)["value"].mean()
-    own = values[named]
-    is_mean = np.isclose(own["value"], own["measure"].map(means).astype(float), atol=1e-3)
-    return values[~named] if is_mean.all() else values
+def _without_means(values: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The values without rows that are called means, and are: of all measures from 0 to 1, as tools
+    print a sum for the counts. A note on such a name that is of a query."""
+    called = values["query_id"].str.lower()
+    queries: list[str] = []
+    for name in sorted({*called} & {*_MEANS}):
+        own, others = values[called == name], values[~called.isin(_MEANS) | called.isin(queries)]
+        means = others.groupby("measure", observed=True)["value"].mean()
+        expected = own["measure"].map(means).astype(float)
+        shares = [bounds_of(measure_key(str(measure))) == (0, 1) for measure in own["measure"]]
+        compared = expected.notna() & (np.array(shares) | ~np.any(shares))
+        if np.isclose(own["value"], expected, atol=1e-3)[compared].all():
+            values = values[called != name]
+            called = called[called != name]
+        else:
+            queries.append(name)
+    named = sorted({*values.loc[called.isin(queries), "query_id"]})
+    if not named:
+        return values, ""
+    return values, f"Read as a query, as its values are not the means: {names_text(named)}."
 
 
 _LAST_DIGITS = 1e-6  # of a value in single precision

@@ -33,7 +33,7 @@ from rank_core.data.readers import (
 )
 from rank_core.errors import BadInput
 from sweeps.report.comparison import compare_runs
-from sweeps.systems.sources import training_runs
+from sweeps.systems.sources import ranking_of, training_runs
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -244,6 +244,8 @@ HARMLESS: list[tuple[str, str, Callable[[Rows], Rows]]] = [
     ("judgments", "equal fields", lambda rows: everywhere(
         rows, lambda row: row | {"label": row["relevance"]})),
     ("run", "PyTerrier's names", renamed(query_id="qid", doc_id="docno")),
+    ("run", "PyTerrier's names with the number in its index", lambda rows: everywhere(
+        renamed(query_id="qid", doc_id="docno")(rows), lambda row: {"docid": 7} | row)),
     ("run", "unread fields", with_noise),
     ("pairs", "other names", renamed(query="anchor", positive="pos", negative_1="neg_1",
                                      negative_2="hard_negative_2")),
@@ -275,6 +277,67 @@ NUMBERS: dict[str, Callable[[int], Any]] = {
     "numpy float": np.float32,
     "text": str,
 }
+
+
+QUOTES = {
+    "lone quotes": ['"what is love', "cats and dogs", 'the so called yes"', "x"],
+    "one quote": ['"what is love', *["cats"] * 50],
+    "every line": ['"a', '"b', '"c'],
+    "paired around lines": ['"a', 'b"', '"c', 'd"'],
+    "pairs that are no quoting": ['"a" and "b"', 'say ""hi""', '"', '""""b'],
+    "a text of quotes": ['"', '"', "x"],
+    "the last line": ["x", 'y"', '"z'],
+}
+LINES = {
+    "documents": ("doc_id\ttext", "d{}\t{}", lambda path: documents(path, {})),
+    "queries": ("query_id\ttext", "q{}\t{}", lambda path: queries_of(path, {})),
+    "judgments": (
+        "query_id\tcomment\tdoc_id\trelevance",
+        "q{}\t{}\td\t1",
+        lambda path: qrels_of(path, {}),
+    ),
+    "run": (
+        "query_id\tcomment\tdoc_id\tscore",
+        "q{}\t{}\td\t1",
+        lambda path: dict(run_of(path, {})),
+    ),
+    "pairs": (
+        "query\tpositive",
+        "query {}\t{}",
+        lambda path: pairs_of(path, {}),
+    ),
+    "compare's run": (
+        "query_id\tcomment\tdoc_id\tscore",
+        "q{}\t{}\td\t1",
+        lambda path: ranking_of(path).run,
+    ),
+    "compare's values": (
+        "query_id\tcomment\tAP",
+        "q{}\t{}\t.5",
+        lambda path: training_runs(path)[""][0].values["query_id"],
+    ),
+}
+"""{table: (its line of names, a line, what reads it)}."""
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv"])
+@pytest.mark.parametrize("what", QUOTES)
+@pytest.mark.parametrize("table", LINES)
+def test_lines_with_as_many_tabs_as_the_first_are_as_many_records(table, what, ending, tmp_path):
+    if ending == ".csv" and table.startswith("compare"):
+        pytest.skip("the name of a source tells nothing")
+    header, line, read_all = LINES[table]
+    lines = [line.format(number, text) for number, text in enumerate(QUOTES[what])]
+    (path := tmp_path / f"docs{ending}").write_text("\n".join([header, *lines, ""]))
+    assert len([*read_all(path)]) == len(lines)
+
+
+def test_quoted_texts_of_several_lines_are_read_beside_lone_quotes(tmp_path):
+    texts = ['"what', "a\nb", "c\td", 'say "yes"', '"e', "f"]
+    quoted = ['"what', '"a\nb"', '"c\td"', '"say ""yes"""', '"e', '"f"']
+    lines = [f"d{number}\t{text}" for number, text in enumerate(quoted)]
+    (tmp_path / "docs.tsv").write_text("\n".join(["doc_id\ttext", *lines]))
+    assert [own.text for own in documents(tmp_path / "docs.tsv", {})] == texts
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -295,15 +295,18 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ('[{"qid": "q1", "AP": 0.5, "AP": 0.9}]', "bad must be one JSON list"),
         ('{"qid": "q1", "AP": 1}\n{"qid": "q2", "AP": 1, "AP": 0}\n', "bad:2: "),
         ("q1\td3\t1\nq1\td7\t2\nq2\td3\t1\n", "bad:1: found 'q1\\td3\\t1'; three columns"),
-        ("query_id,measure,value\nq1,AP,0,5\nq2,AP,0,1\n", "decimal mark"),
-        ("query_id,measure,value\nq1,AP,0.5,\nq2,AP,0.1,\n", "more columns than"),
+        (
+            "query_id,measure,value\nq1,AP,0,5\nq2,AP,0,1\n",
+            "bad:2: a line must have 3 columns, found 4 (a decimal",
+        ),
+        ("query_id,measure,value\nq1,AP,0.5,\nq2,AP,0.1,\n", "bad:2: a line must have 3 columns"),
         ("qid,map,AP\nq1,.5,.4\nq2,.1,.2\n", "bad:2: AP of query 'q1' occurs twice, under two"),
         (GOOD + "q1,map,.4\nq2,map,.2\n", "bad:4: map of query 'q1' occurs twice, under two"),
         ("qid,query_id,AP\nq1,q1,.5\nq2,q3,.2\n", "bad: query_id and qid are both names"),
         ("qid,measure,metric,value\nq1,AP,RR,.5\nq2,AP,AP,.2\n", "bad: measure and metric are"),
         ("qid,model,AP\nq1,a,.5\nq2,b,.2\n", "bad: model has 2 values and is not read"),
         ("qid,measure,k,value\nq1,nDCG,10,.5\nq2,nDCG,10,.2\n", "bad: k is not read; the name"),
-        (GOOD + "q3,AP,.5,.6\n", "bad: "),
+        (GOOD + "q3,AP,.5,.6\n", "bad:4: "),
         ("query_id,measure,value,value\nq1,AP,.5,.4\n", "bad:1: "),
         ("query_id,AP\nq1,\nq2,.5\n", "bad:2: "),
         ("qid,RR,AP\nq1,.5,n/a\nq2,.1,.5\n", "bad:2: a value must be a finite number, found 'n/a'"),
@@ -351,6 +354,51 @@ def test_a_query_that_is_called_mean_stays_a_query(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(rows)
     found = compared(f"{tmp_path}/a.csv", f"{tmp_path}/b.csv")
     assert [*found.analysis.matrices["AP"].query_ids] == ["mean", "q1", "q2"]
+
+
+MEAN_LIKE = ("all", "amean", "mean", "average", "avg")
+WRITTEN = {
+    ".csv": lambda frame, path: frame.to_csv(path, index=False),
+    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    ".jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    ".parquet": lambda frame, path: frame.to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("name", MEAN_LIKE)
+def test_a_row_is_of_means_only_where_its_values_are(name, kind, tmp_path: Path) -> None:
+    queries = {"q1": 0.5, "q2": 0.1, name: 0.9}
+    frame = pd.DataFrame(
+        [(q, "AP", v) for q, v in queries.items()], columns=["qid", "measure", "value"]
+    )
+    rows = [frame, frame[:2], pd.DataFrame([(name, "AP", 0.3)], columns=frame.columns)]
+    for of_query, parts in ((True, rows[:1]), (False, rows[1:])):
+        WRITTEN[kind](pd.concat(parts), path := tmp_path / f"values{kind}")
+        [run] = training_runs(path)[""]
+        assert {*run.values["query_id"]} == ({*queries} if of_query else {"q1", "q2"})
+        assert (name in run.note) == of_query
+
+
+PRINTED = """runid                 \tall\tSTANDARD
+relstring             \t301\t'0000011000'
+map                   \t301\t0.5
+num_ret               \t301\t10
+relstring             \tall\t'11'
+map                   \tall\t0.2
+num_ret               \tall\t20
+num_q                 \tall\t2
+map                   \tall\t0.35
+num_ret               \tall\t30
+"""
+
+
+def test_what_trec_eval_prints_of_all_measures_is_read_without_texts(tmp_path: Path) -> None:
+    (tmp_path / "printed").write_text(PRINTED)
+    [run] = training_runs(tmp_path / "printed")[""]
+    found = run.values[run.values["measure"] == "AP"].set_index("query_id")["value"]
+    assert found.to_dict() == {"301": 0.5, "all": 0.2}
+    assert run.note.startswith("Lines whose value is a text are not read: relstring.")
 
 
 @pytest.mark.slow  # MLflow's imports and database
