@@ -2,10 +2,10 @@
 
 import math
 import re
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -347,7 +347,7 @@ def _reason(name: str, grades: frozenset[int]) -> str:
     }
     try:
         query_values(qrels, run, name)
-    except subprocess.CalledProcessError as error:
+    except CalledProcessError as error:
         return f"{error.cmd[0]}, which computes it, failed with exit code {error.returncode}"
     except ZeroDivisionError:
         return "it is undefined for some queries"

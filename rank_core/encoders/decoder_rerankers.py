@@ -10,10 +10,7 @@ of what follows, as in published code; a line break there joins no punctuation b
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +20,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from rank_core.children import OverLimit, bounded
 from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged, read_json
 from rank_core.encoders.module_chain import Unread, pair_layout, stated_modules, stated_prompt
@@ -191,11 +189,8 @@ def chat_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
 TEMPLATE_SECONDS, TEMPLATE_BYTES, TEMPLATE_LENGTH = 20, 2**30, 100_000
 """What a chat template may use: time, memory, and the characters that it may write."""
 _RENDER = """
-import json, resource, sys
 from transformers.utils.chat_template_utils import _compile_jinja_template
-given = json.load(sys.stdin)
-resource.setrlimit(resource.RLIMIT_AS, (given["bytes"],) * 2)
-resource.setrlimit(resource.RLIMIT_CPU, (given["seconds"],) * 2)
+bound()
 try:
     text = _compile_jinja_template(given["template"]).render(**given["values"])
 except MemoryError:
@@ -209,21 +204,12 @@ print(json.dumps(text[: given["length"]]))
 @lru_cache(maxsize=16)
 def _run_template(name: str, template: str, values: str) -> str:
     """What a template writes for these values, in JSON; "" where it refuses them."""
-    limits = {"bytes": TEMPLATE_BYTES, "seconds": TEMPLATE_SECONDS, "length": TEMPLATE_LENGTH}
     usual = {"tools": None, "documents": None, "add_generation_prompt": False}
-    given = {"template": template, "values": {**usual, **parsed_json(values)}, **limits}
+    whole = {**usual, **parsed_json(values)}
+    given = {"template": template, "values": whole, "length": TEMPLATE_LENGTH}
     try:
-        ended = subprocess.run(
-            [sys.executable, "-c", _RENDER],
-            input=json.dumps(given),
-            capture_output=True,
-            text=True,
-            timeout=3 * TEMPLATE_SECONDS,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            check=True,
-        )
-        text: str = parsed_json(ended.stdout)
-    except (subprocess.SubprocessError, ValueError):
+        text: str = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
+    except OverLimit:
         text = TEMPLATE_LENGTH * " "
     if len(text) >= TEMPLATE_LENGTH:
         raise BadInput(

@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import astuple
 from importlib.metadata import distribution
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.cache import cached_directory
+from rank_core.children import run
 from rank_core.errors import BadInput, not_installed
 from rank_core.evaluate import without_ties
 from rank_core.first_stage.bm25 import DEPTH, Bm25Settings, require_depth
@@ -118,8 +118,7 @@ def _build(documents: Mapping[str, str], folder: Path, threads: int) -> None:
     command += ["io.anserini.index.IndexCollection", "-collection", "JsonCollection"]
     command += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads)]
     command += ["-input", str(source), "-index", str(folder / "index"), "-storeDocvectors"]
-    environment = os.environ | {"JAVA_HOME": str(home)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = run(command, more={"JAVA_HOME": str(home)}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"Anserini could not build an index:\n{done.stdout}\n{done.stderr}")
     shutil.rmtree(source)

@@ -11,17 +11,16 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from rank_core.children import in_new_process
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.errors import BadInput
 from rank_core.machine import (
@@ -234,9 +233,7 @@ def _measure(
     if not torch.cuda.is_available():
         return (slots, gpus), measure()
     # Otherwise this process would hold a part of the GPU's memory until it ends.
-    hide = None if gpus else _hide_gpus
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=hide) as pool:
-        return (slots, gpus), pool.submit(measure).result()
+    return (slots, gpus), in_new_process(measure, None if gpus else _hide_gpus)
 
 
 def _hide_gpus() -> None:

@@ -2,14 +2,15 @@
 
 import os
 import shlex
-import subprocess
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rank_core.children import run
 from rank_core.chunking.inputs import contents_of
 from rank_core.data.trec import write_qrels, write_run
 from rank_core.encoders.backbones import tokenizer_hash
@@ -216,11 +217,12 @@ def git_state(file: str) -> tuple[str, str] | None:
     folder, name = os.path.split(os.path.abspath(file))
 
     def git(*words: str, check: bool = True) -> str:
-        command = ["git", "-C", folder, *words]
-        result = subprocess.run(command, capture_output=True, text=True, check=check, timeout=10)
-        return result.stdout.strip()
+        # A repository may name a program that `git status` starts; it is somebody's folder.
+        command = ["git", "-c", "core.fsmonitor=false", "-C", folder, *words]
+        result = run(command, capture_output=True, text=True, check=check, timeout=10)
+        return str(result.stdout).strip()
 
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError, SubprocessError):
         if not git("check-ignore", name, check=False):
             return git("rev-parse", "HEAD"), str(bool(git("status", "--porcelain")))
     return None

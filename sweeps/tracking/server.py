@@ -4,16 +4,18 @@ no telemetry."""
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from rank_core.children import python, start
 from rank_core.errors import BadInput
+from rank_core.lines import put
 from sweeps.tracking.client import (
     NONE,
     check_tracking_uri,
@@ -34,6 +36,8 @@ SERVER_ENVIRONMENT = {
     "MLFLOW_SQLALCHEMYSTORE_POOL_SIZE": "10",
     "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "80",
 }
+OF_THE_STORE = ("MLFLOW_", "PG", "MYSQL_", "AWS_", "AZURE_", "GOOGLE_")
+"""What the variables begin with by which a server reads its own database and artifacts."""
 _STARTUP_S = 120.0
 _LOCK_WAIT_S = 60  # of SQLite's writers, which fail after five seconds by default
 
@@ -55,10 +59,10 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
     if is_server(tracking_uri):
         parts = urlsplit(tracking_uri)  # a browser asks for name and password
         base = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        print(links(base, found.experiment_id), flush=True)
+        put(links(base, found.experiment_id))
         return 0
     with suppress(KeyboardInterrupt), local_server(tracking_uri, port) as (base, process):
-        print(f"{links(base, found.experiment_id)}\nCtrl-C ends the server.", flush=True)
+        put(f"{links(base, found.experiment_id)}\nCtrl-C ends the server.")
         return process.wait()
     return 0
 
@@ -70,7 +74,7 @@ def local_server(
     *,
     options: Sequence[str] = (),
     env: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[str, Popen[bytes]]]:
     """(base URL, process) of an answering server over `store_uri`, which ends with the block.
     `options` of `mlflow server` and variables of its environment are added."""
     connect(store_uri)  # initialises a new database before the server's processes compete for it
@@ -82,20 +86,22 @@ def local_server(
             raise BadInput(f"the port must be free, got {port} ({error.strerror})") from None
         port = int(probe.getsockname()[1])
     base = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command = python("-m", "mlflow", "server", "--workers", "1")
     command += ["--host", "127.0.0.1", "--port", str(port)]
+    artifacts = Path("mlartifacts").absolute()  # MLflow's default
     if store_uri.startswith("sqlite:"):
         artifacts = sqlite_file(store_uri).parent / "artifacts"
-        command += ["--artifacts-destination", artifacts.as_uri()]
         if "timeout=" not in store_uri:
             store_uri += f"{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
+    command += ["--artifacts-destination", artifacts.as_uri()]
     # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
     environment = SERVER_ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": mlflow_uri(store_uri), **env}
-    process = subprocess.Popen(
+    process = start(
         [*command, *options],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        keeps=OF_THE_STORE,
+        more=environment,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
         start_new_session=True,  # its workers end with it; Ctrl-C reaches us alone
     )
     try:
@@ -103,17 +109,20 @@ def local_server(
         yield base, process
     finally:
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            with suppress(ProcessLookupError, TimeoutExpired):
                 os.killpg(process.pid, sign)
                 process.wait(10)
                 os.killpg(process.pid, 0)  # its workers may outlive it
 
 
-def _wait_until_healthy(base: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_healthy(base: str, process: Popen[bytes]) -> None:
     deadline = time.monotonic() + _STARTUP_S
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(OSError), urllib.request.urlopen(f"{base}/health", timeout=2):
             return
         time.sleep(0.2)
     ended = f" (it ended with status {process.returncode})" if process.poll() is not None else ""
-    raise RuntimeError(f"mlflow server did not answer at {base}{ended}")
+    raise BadInput(
+        f"`mlflow server` did not answer at {base}{ended}: `mlflow server --backend-store-uri "
+        "DATABASE` shows why"
+    )

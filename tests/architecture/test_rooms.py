@@ -64,6 +64,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps", "ranksweep"}
 """What `rank_core` never names."""
 
 LATE = {
+    ("rank_core.data.made.stdlib_docstrings", "rank_core.children"): "runs as a script alone",
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",

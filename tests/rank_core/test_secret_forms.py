@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.secrets import REDACTED, is_secret_name, redact, redact_text
+from rank_core.secrets import REDACTED, holds_a_secret, is_secret_name, redact, redact_text
 
 VALUES = {
     "plain": "hunter2-hunter2",
@@ -145,9 +145,118 @@ def test_places_and_numbers_of_tokens_are_no_secrets(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["http://" * 5000, "cookie" * 6000, "a.token=" * 5000, "--" * 9000, "a-" * 20000 + "@ http://"],
+    [
+        "http://" * 5000,
+        "cookie" * 6000,
+        "TOKEN_" * 6000,
+        "A_" * 20000,
+        "eyJaaaaaaaaaa." * 3000,
+        "a.token=" * 5000,
+        "--" * 9000,
+        "a-" * 20000 + "@ http://",
+    ],
 )
 def test_a_long_hostile_text_takes_no_time(text):
     began = time.process_time()  # of this process: others may hold the processor
     redact_text(text)
     assert time.process_time() - began < 2
+
+
+SUFFIXED = (
+    "HF_TOKEN_READ AWS_SECRET_ACCESS_KEY_PROD TOKEN_1 API_TOKEN_V2 SECRET_KEY_BASE "
+    "CLIENT_SECRET_ID DB_PASS MYSQL_PASS SMTP_PASS DB_PW APP_JWT PASSWORD_SALT BEARER "
+    "DOCKER_AUTH_CONFIG AZURE_STORAGE_KEY_1 GITHUB_PAT_READ PGPASSWORD_FILE_PASS"
+).split()
+
+
+@pytest.mark.parametrize("name", SUFFIXED)
+def test_the_word_counts_anywhere_between_separators(monkeypatch, name):
+    monkeypatch.setenv(name, "hunter2-hunter2")
+    assert is_secret_name(name) and holds_a_secret(name, "hunter2-hunter2")
+    assert redact_text("got hunter2-hunter2 twice") == f"got {REDACTED} twice"
+    assert redact({name: "x"}) == {name: REDACTED}
+    monkeypatch.delenv(name)
+    assert redact_text(f"with {name}=hunter2-hunter2") == f"with {name}={REDACTED}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    "PATH PWD OLDPWD XAUTHORITY TOKENIZERS_PARALLELISM KEYBOARD COMPASS AUTHOR BYPASS".split(),
+)
+def test_other_variables_hold_none(name):
+    assert not is_secret_name(name)
+
+
+def issued(*parts):
+    """A token in an issuer's form, put together here so that no scanner takes it for one."""
+    return "".join(parts)
+
+
+TOKENS = [
+    issued("hf", "_", "aB3" * 11),
+    issued("ghp", "_", "aB3" * 12),
+    issued("github", "_pat_", "aB3" * 12),
+    issued("glpat", "-", "aB3" * 7),
+    issued("sk", "-proj-", "aB3" * 12),
+    issued("AKIA", "ABCDEFGH23456789"),
+    issued("xoxb", "-1234-", "aB3" * 7),
+    issued("AIza", "aB3_-" * 7),
+    issued("npm", "_", "aB3" * 12),
+    issued("eyJ", "aB3" * 6, ".eyJ", "aB3" * 6, ".", "aB3" * 6),
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["got {} twice", '{{"x": "{}"}}', "https://host/{}/y", "x={}"])
+def test_a_token_is_known_by_its_issuers_form(token, around):
+    assert redact_text(around.format(token)) == around.format(REDACTED)
+
+
+def test_a_private_key_is_known_by_its_frame():
+    key = issued(
+        "-----BEGIN RSA PRIVATE", " KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----"
+    )
+    assert "MIIE" not in redact_text(key) and "IBAAKC" not in redact_text(json.dumps(key))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=hunter2-hunter2==;Suffix=x",
+        json.dumps({"type": "service_account", "private_key": "hunter2-hunter2"}),
+        json.dumps({"auths": {"registry": {"auth": "hunter2-hunter2"}}}),
+        "https://hunter2-hunter2@errors.example.org/1",
+        "postgresql://me:hunter2-hunter2@db/x",
+    ],
+)
+def test_a_secret_within_a_variable_is_seen_alone(monkeypatch, value):
+    monkeypatch.setenv("STORE", value)
+    assert "hunter2-hunter2" not in redact_text("refused: hunter2-hunter2==")
+    assert holds_a_secret("STORE", value)
+
+
+@pytest.mark.parametrize(
+    ("place", "content"),
+    [
+        (".cache/huggingface/token", "hunter2-hunter2\n"),
+        (".cache/huggingface/stored_tokens", "[me]\nhf_token = hunter2-hunter2\n"),
+        (".aws/credentials", "[default]\naws_secret_access_key = hunter2-hunter2\n"),
+        (".docker/config.json", '{"auths": {"registry": {"auth": "hunter2-hunter2"}}}'),
+        (".netrc", "machine host login me password hunter2-hunter2\n"),
+        (".mlflow/credentials", "[mlflow]\nmlflow_tracking_password = hunter2-hunter2\n"),
+    ],
+)
+def test_the_values_of_login_files_are_secrets(monkeypatch, tmp_path, place, content):
+    for name in ("HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+    file.chmod(0o600)
+    assert redact_text("refused: hunter2-hunter2 (401)") == f"refused: {REDACTED} (401)"
+
+
+@pytest.mark.parametrize("text", ['{"pwd": "hunter2"}', '{"pass": "hunter2"}', "pass=hunter2"])
+def test_short_names_of_a_password_count(text):
+    assert "hunter2" not in redact_text(text)

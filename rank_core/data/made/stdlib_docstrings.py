@@ -12,7 +12,6 @@ import json
 import os
 import pkgutil
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -45,11 +44,10 @@ class DocstringPair(NamedTuple):
 def collect_pairs() -> list[DocstringPair]:
     """The pairs of this interpreter's standard library, ordered by name. Summaries and bodies are
     unique. The result does not depend on what this process has imported or installed."""
-    # -I and -S: no site packages, no environment variables, no current folder.
-    command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
-    child = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS
-    )
+    from rank_core.children import python, run
+
+    command = python(os.path.abspath(__file__), alone=True)
+    child = run(command, capture_output=True, timeout=_TIMEOUT_SECONDS)
     if child.returncode != 0:
         raise RuntimeError(
             f"collecting docstrings with {sys.executable} failed with code {child.returncode}: "
