@@ -4,7 +4,6 @@ import functools
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
 from rank_core.home import NO_HOME, has_home
+from rank_core.lines import beside
 
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
@@ -57,7 +57,7 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=SECONDS_BEFORE_WORD)
     except Timeout:
-        print(f"waiting for another process: {MESSAGES.get(kind, kind)}", file=sys.stderr)
+        beside(f"waiting for another process: {MESSAGES.get(kind, kind)}")
         lock.acquire()
     try:
         yield

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from rank_core.parsing import parsed_json
 from rank_core.secrets import holds_a_secret
 
 T = TypeVar("T")
@@ -130,6 +131,6 @@ def bounded(script: str, values: Mapping[str, Any], *, seconds: int, memory: int
             timeout=3 * seconds,
             check=True,
         )
-        return json.loads(ended.stdout)
+        return parsed_json(ended.stdout)
     except (subprocess.SubprocessError, ValueError) as error:
         raise OverLimit(str(error)) from None

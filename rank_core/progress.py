@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
+from rank_core.lines import beside, rewrite
+
 TERMINAL_SECONDS, FILE_SECONDS = 3.0, 30.0
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ def reported(
     if last > start:
         _write(f"{what}: done after {clock() - start:.0f} s", at_terminal)
         if at_terminal:
-            sys.stderr.write("\n")
+            beside("")
 
 
 def _state(done: int, total: int | None, seconds_each: float) -> str:
@@ -52,5 +54,4 @@ def _state(done: int, total: int | None, seconds_each: float) -> str:
 
 
 def _write(line: str, at_terminal: bool) -> None:
-    sys.stderr.write(f"\r{line}\x1b[K" if at_terminal else f"{line}\n")
-    sys.stderr.flush()
+    (rewrite if at_terminal else beside)(line)

@@ -217,7 +217,7 @@ def _login_files() -> Iterator[Path]:
 def _of_logins() -> Iterator[str]:
     """The secrets in login files. What cannot be read as its service writes it has none."""
     for path in _login_files():
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             text = path.read_text(encoding="utf-8", errors="replace")
             if path.name == "token":
                 yield text.strip()

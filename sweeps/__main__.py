@@ -1,17 +1,23 @@
 """The commands of `ranksweep`; `python -m sweeps` where it is not installed."""
 
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from rank_core.errors import unknown
+from rank_core.lines import beside, put
 from sweeps.commands.known import COMMANDS, function_of
 from sweeps.terminal.command_line import heed_interrupts, run_command
 
 
 def script() -> int:
     """The console script `ranksweep`; returns the exit code."""
-    return main(sys.argv[1:])
+    try:
+        return main(sys.argv[1:])
+    except Exception:  # of any kind: a fault of ours, whose lines pass the same door as all others
+        beside(traceback.format_exc().rstrip())
+        return 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,10 +27,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
+        put(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"ranksweep {_version()}")
+        put(f"ranksweep {_version()}")
         return 0
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
@@ -53,4 +59,4 @@ COMMAND --help describes a command; --version prints the version."""
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(script())

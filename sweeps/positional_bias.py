@@ -18,6 +18,7 @@ from pathlib import Path
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.data.load import load_collection
+from rank_core.lines import put
 from rank_core.seeding import generator
 from rank_core.settings.config import Chat
 from sweeps.plan.flags import Flag
@@ -107,7 +108,7 @@ def _analyse(given: argparse.Namespace) -> int:
         else known_passages(given.collection, collection, split)
     )
     if not passages:
-        print("No relevant passages are known (--passages): scores by position only.")
+        put("No relevant passages are known (--passages): scores by position only.")
     home = Path(given.storage) / "positional_bias"
     folder = given.out or home / _file_name(f"{collection.name}-{split}")
     scorers: dict[str, ChunkScorer] = {}
@@ -132,9 +133,9 @@ def _analyse(given: argparse.Namespace) -> int:
     page = write_analysis(folder, result)
     for name, value in result.summary.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        print(f"{name:<62} {shown:>10}")
-    print(result.answer)
-    print(f"Page: {page}")
+        put(f"{name:<62} {shown:>10}")
+    put(result.answer)
+    put(f"Page: {page}")
     return 0
 
 
@@ -150,7 +151,7 @@ def _judge(
     calls = sum(len(word_chunks(pair.text, given.judge_window)) for pair in chosen)
     model = Chat("openai", given.judge_url, given.judge_model, given.judge_key)
     client = ChatClient(model, cache=AnswerCache(folder / "answers"))
-    print(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.", flush=True)
+    put(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.")
     ledger = Ledger(folder / "judge.jsonl")
     return list(judge_chunks(chosen, chat=client, window=given.judge_window, ledger=ledger))
 

@@ -46,6 +46,7 @@ from rank_core.data.store import (
 from rank_core.data.trec import in_rank_order, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.first_stage.languages import LANGUAGES, UNDETERMINED, other_than_english
+from rank_core.lines import beside
 from rank_core.records import Collection, Qrels, Run
 
 ENTITIES = ("docs", "queries", "qrels", "scoreddocs")
@@ -243,7 +244,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
             )
         absent = _absent(_relevant(qrels), documents)
         if absent:
-            _say(f"{name}, {split}: {len(absent)} relevant documents are missing")
+            beside(f"{name}, {split}: {len(absent)} relevant documents are missing")
         for file, content in _contents(queries, qrels, absent, runs[split], documents):
             contents[f"{split}/{file}"] = content
         # Measures need missing relevant documents; training could not read them.
@@ -304,7 +305,7 @@ def _judged(name: str, split: str, parts: tuple[DatasetPart, ...]) -> tuple[dict
                 continue
             queries[long_id], qrels[long_id] = text, relevance
     if excluded:
-        _say(
+        beside(
             f"{name}, {split}: {len(excluded)} judged queries without text or a relevant document "
             f"are excluded: {', '.join(excluded[:5])}"
         )
@@ -344,7 +345,9 @@ def _bm25_runs(
     """BM25 over all documents for splits without candidates, with one index for all."""
     if not queries:
         return {}
-    _say(f"BM25 for {sum(map(len, queries.values())):,} queries over {len(documents):,} documents")
+    beside(
+        f"BM25 for {sum(map(len, queries.values())):,} queries over {len(documents):,} documents"
+    )
     index = first_stage.Bm25Index(documents, analysis)
     return {split: index.run(texts, depth=DEPTH) for split, texts in queries.items()}
 
@@ -380,10 +383,6 @@ def _absent(doc_ids: Iterable[str], documents: DocumentStore) -> list[str]:
 
 def _relevant(qrels: Qrels) -> Iterable[str]:
     return (doc for judged in qrels.values() for doc, grade in judged.items() if grade > 0)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 PREFIX = "ir:"

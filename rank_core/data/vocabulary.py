@@ -3,13 +3,13 @@ reader does with all other fields: those that may change the meaning are refused
 once."""
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from rank_core.data.tables import Record
 from rank_core.errors import BadInput, shown
+from rank_core.lines import beside
 
 Fields = Mapping[str, str]
 """{name of a field in a file: its name here}, for names that are not known."""
@@ -208,7 +208,7 @@ def with_field(schema: Schema, field: str) -> Schema:
 
 def say(line: str) -> None:
     """Prints what a user should know of data that is read."""
-    print(f"note: {line}", file=sys.stderr, flush=True)
+    beside(f"note: {line}")
 
 
 @lru_cache(maxsize=1000)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from rank_core import distributed
 from rank_core.cache import cache_root
 from rank_core.data.store import Stored
 from rank_core.errors import BadInput
+from rank_core.lines import beside
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
 from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
@@ -168,7 +168,7 @@ class DenseIndex:
                 "larger windows or a smaller overlap"
             )
         if len(missing):
-            print(self._size_line(len(missing)), file=sys.stderr, flush=True)
+            beside(self._size_line(len(missing)))
         self._store.embed(keys, missing, self._texts, self._encode)
         tokens = self.cuts.tokens[self._start : self._end]
         self.embedded_tokens += int(self._read(tokens[missing]).sum())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
+from rank_core.lines import put
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
 
@@ -41,15 +42,15 @@ class Contract:
         longrepr: Any = report.longrepr
         if report.failed:
             crash = longrepr.reprcrash
-            print(f"broken   {law}")
-            print(textwrap.indent(textwrap.fill(self.meanings[report.nodeid], 70), " " * 9))
-            print(f"         {crash.path}:{crash.lineno}")
+            put(f"broken   {law}")
+            put(textwrap.indent(textwrap.fill(self.meanings[report.nodeid], 70), " " * 9))
+            put(f"         {crash.path}:{crash.lineno}")
             lines = [line for line in crash.message.splitlines() if line.strip()]
-            print("\n".join(f"         {line}" for line in lines[:4]))
+            put("\n".join(f"         {line}" for line in lines[:4]))
         elif report.skipped:
-            print(f"skipped  {law}: {longrepr[2].removeprefix('Skipped: ')}")
+            put(f"skipped  {law}: {longrepr[2].removeprefix('Skipped: ')}")
         else:
-            print(f"ok       {law}")
+            put(f"ok       {law}")
 
 
 def check(name: str) -> Contract:

@@ -1,12 +1,12 @@
 """`ranksweep cluster-files`: the files of clusters, from an installed package."""
 
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import new_folder
+from rank_core.lines import beside, put
 from rank_core.own_code import PACKAGES
 from sweeps.terminal.command_line import Parser, check_writable
 
@@ -29,6 +29,6 @@ def main(argv: Sequence[str]) -> int:
         for name in PACKAGES:
             shutil.copytree(FILES.parents[1] / name, unfinished / name, ignore=IGNORED)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
-    print(f"{folder / 'cluster'}: {names}")
-    print(f"Follow the header of your file in {folder}", file=sys.stderr)
+    put(f"{folder / 'cluster'}: {names}")
+    beside(f"Follow the header of your file in {folder}")
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from rank_core.data.load import COLLECTIONS
 from rank_core.encoders.shipped import TRAINED, UNTRAINED
 from rank_core.evaluate import WORKING
+from rank_core.lines import put_program
 from rank_core.models import MODELS
 from rank_core.own_code import announced
 from rank_core.settings.config import declared_settings, setting_types
@@ -101,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
 
     text = shtab.complete(_whole(), shell, preamble=_functions(shell))
     # For an argument that may be repeated shtab writes what zsh reads as one optional argument.
-    print(text + BASH_END if shell == "bash" else text.replace('"(*)::', '"*:'), end="")
+    put_program(text + BASH_END if shell == "bash" else text.replace('"(*)::', '"*:'), end="")
     return 0
 
 

@@ -12,6 +12,7 @@ from rank_core.data.made.mldr import FOLDERS, REPOSITORY
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
+from rank_core.lines import put, put_program
 from rank_core.own_code import announced
 from rank_core.settings.config import Setting, declared_settings
 from sweeps.commands.schema import SCHEMAS, schema_text
@@ -46,10 +47,10 @@ def settings(argv: Sequence[str]) -> int:
     needing(schema, Need("word", without=True), Need("markdown", without=True))
     arguments = parser.parse_args(argv)
     if arguments.json_schema:
-        print(schema_text(arguments.json_schema))
+        put_program(schema_text(arguments.json_schema))
         return 0
     if arguments.markdown:
-        print(settings_page(), end="")
+        put_program(settings_page(), end="")
         return 0
     rows = []
     for setting in declared_settings():
@@ -68,7 +69,7 @@ def collections(argv: Sequence[str]) -> int:
         "Also: a folder (docs/data.md), ir:ID of ir_datasets, module:function of your own "
         f"(docs/extending.md), NAME|{'|NAME|'.join(TRANSFORMS)}"
     )
-    print(wrapped(also, indent=6))
+    put(wrapped(also, indent=6))
     return 0
 
 
@@ -99,8 +100,8 @@ def measures(argv: Sequence[str]) -> int:
         also = f" (also {', '.join(aliases)})" if aliases else ""
         rows.append((name, f"{takes or 'no setting'}. {text}{also}"))
     _show(arguments, rows)
-    print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
-    print("compare also reads the names of trec_eval: ndcg_cut_10, map")
+    put("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
+    put("compare also reads the names of trec_eval: ndcg_cut_10, map")
     return 0
 
 
@@ -169,5 +170,5 @@ def _show(arguments: Namespace, rows: Iterable[tuple[str, str]]) -> int:
         raise BadInput(f"no line contains {arguments.word!r}")
     width = max(len(name) for name, _ in shown) + 2
     for name, text in shown:
-        print(wrapped(f"{name:<{width}}{text}", indent=width))
+        put(wrapped(f"{name:<{width}}{text}", indent=width))
     return 0

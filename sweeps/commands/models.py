@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from rank_core.lines import put, put_program
 from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.models.ranking_system import RankingSystem
@@ -33,14 +34,14 @@ def main(argv: Sequence[str]) -> int:
     needing(markdown, Need("profile", without=True))
     arguments = parser.parse_args(argv)
     if arguments.markdown:
-        print(models_page(), end="")
+        put_program(models_page(), end="")
         return 0
     if arguments.profile is not None:
-        print(profile_text(profile(arguments.profile)))
+        put(profile_text(profile(arguments.profile)))
         return 0
     kinds = {name: model_class(name) for name in [*MODELS, *announced("model")]}
     rows = [(name, kind.label, kind.paper) for name, kind in kinds.items()]
-    print(_text([("model", "in tables", "paper"), *rows], "lll"))
+    put(_text([("model", "in tables", "paper"), *rows], "lll"))
     return 0
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
+from rank_core.lines import put
 from rank_core.own_code import import_own
 from sweeps.launch.command import check as check_experiment
 from sweeps.launch.command import main as run_experiment
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         names = ", ".join(f"{PREFIX}{name}" for name in references())
         known = wrapped(f"With published values: {names}; {PREFIX}NAME/{TWIN} is a small copy.")
         sweeps = wrapped(f"SWEEP is {', '.join(sweep_names())}.")
-        print(USAGE.format(sweeps=sweeps, references=known))
+        put(USAGE.format(sweeps=sweeps, references=known))
         return 0 if argv else 2
     name, *rest = argv
     if name.startswith("-"):

@@ -1,7 +1,6 @@
 """The progress of a running sweep, as lines or, on a terminal, as a table drawn in place."""
 
 import math
-import sys
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +8,7 @@ from statistics import median
 from time import time as unix_time
 from typing import NamedTuple, TextIO
 
+from rank_core.lines import put, visible
 from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
 from sweeps.engine.trial_task import End
@@ -24,7 +24,6 @@ from sweeps.terminal.text import (
     numbered,
     shortened,
     terminal_columns,
-    visible,
     wrapped,
 )
 
@@ -191,7 +190,7 @@ class Screen:
         line, remaining = visible(f"{progress}{text}"), self._remaining()
         if len(line) > terminal_columns() or len(line + remaining) <= terminal_columns():
             line += remaining  # otherwise it would stand alone on a second line
-        print(wrapped(line, len(progress)), file=self.out or sys.stdout, flush=True)
+        put(wrapped(line, len(progress)), to=self.out)
 
     def _draw(self, *, now: bool = False) -> None:
         """Draws the live table, at most every `DRAW_SECONDS`."""

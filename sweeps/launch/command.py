@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput
+from rank_core.lines import VisibleLog
 from rank_core.secrets import redact_text
 from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import Options, Preset, parse
 from sweeps.terminal.command_line import heed_interrupts, run_command
-from sweeps.terminal.text import print_error, visible
+from sweeps.terminal.text import print_error
 
 if TYPE_CHECKING:
     from sweeps.launch.sweep import Outcome
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 ENGINE_LOST = 1
 
 
-class _Lines(logging.Formatter):
+class _Lines(VisibleLog):
     """The log in the style of `say`: news as plain lines, warnings with their name."""
 
     def format(self, record: logging.LogRecord) -> str:
         name = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        return name + visible(super().format(record))
+        return name + super().format(record)
 
 
 def main(

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
+from rank_core.lines import beside
 from rank_core.models import check_model, model_class, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.reading import ignored_settings
@@ -327,7 +327,7 @@ def _existing(search: SearchSettings, space: Space) -> SearchSettings:
     if number is None or number <= size:
         return search
     note = f"note: only {size} configurations exist, got --num-configs {number}"
-    print(note, file=sys.stderr)
+    beside(note)
     return replace(search, num_configs=int(size))
 
 

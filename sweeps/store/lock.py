@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rank_core.errors import BadInput
+from rank_core.lines import put
 from rank_core.parsing import parsed_json
 from sweeps.store.records import Records
 from sweeps.store.storage import PROGRAM_ERRORS, reason
@@ -169,10 +170,9 @@ def touch(
 def _end_this_process(records: Records, other: Driver) -> None:
     """Ends this process as a kill does, which loses nothing: its writes would mix with those of the
     other driver."""
-    print(
+    put(
         f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {records.uri} is "
-        f"driven by {other.text()} now. It ends here; finished trials are kept",
-        flush=True,
+        f"driven by {other.text()} now. It ends here; finished trials are kept"
     )
     # No cleanup: handlers would write to the sweep, which is the other driver's now.
     os._exit(TAKEN_OVER)

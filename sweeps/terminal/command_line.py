@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.files import shown_path
 from rank_core.home import NO_HOME, has_home, lend_home
+from rank_core.lines import beside, show_log
 from rank_core.own_code import PACKAGES, see_modules_of
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.terminal.text import print_error
@@ -134,6 +135,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     try:
         try:
             lend_home()
+            show_log()
             _see_working_directory()
             return command()
         finally:
@@ -166,7 +168,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         print_error(NO_HOME)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
+        beside(interrupted)
         return INTERRUPTED
     except BrokenPipeError:
         state = select.poll()  # of standard output, a pipe without a reader

@@ -1,5 +1,5 @@
 """Names of anyone as text, never as markup: one function a format. Pages escape by
-their templates (`report/html.py`), the terminal by `sweeps.terminal.text.visible`."""
+their templates (`report/html.py`), the terminal by `rank_core.lines.visible`."""
 
 import json
 import re

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from rank_core.lines import visible
+
 _LOST = r"\b(FAILED|failed|diverged|collapsed|damaged|interrupted|silent)\b"
 _RUNNING = r"\b(step \d+/\d+|starting)\b"
 
@@ -51,7 +53,7 @@ class NotebookText:
         """Replaces the text."""
         from IPython.display import display
 
-        text = "\n".join(lines).strip("\n")
+        text = visible("\n".join(lines).strip("\n"))
         shown = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
         if self._handle is None:
             self._handle = display(shown, raw=True, display_id=True)
@@ -78,7 +80,7 @@ class LiveText:
 
     def show(self, lines: Sequence[str]) -> None:
         """Replaces the text; lines beyond the terminal's width are cut."""
-        text = Text("\n".join([*lines, ""]), no_wrap=True, overflow="crop")
+        text = Text(visible("\n".join([*lines, ""])), no_wrap=True, overflow="crop")
         text.highlight_regex(_LOST, "red")
         text.highlight_regex(_RUNNING, "green")
         if self._live is None:

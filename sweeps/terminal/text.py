@@ -1,13 +1,12 @@
 """Lines, tables, durations and counts for the terminal."""
 
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from rank_core.secrets import redact_text
+from rank_core.lines import beside, put, visible
 
 WIDTH = 80
 """Columns of a terminal, and of output to a file."""
@@ -15,33 +14,22 @@ LEAST_WIDTH = 60
 """Columns that a text needs; a narrower terminal breaks its lines."""
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """The text without secrets, such as the password of a URI, and with control characters as
-    `\\x1b`: names come from files, and a terminal obeys them. Everything that a command prints
-    passes here."""
-    shown = redact_text(text)
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
-
-
 def say(text: str, end: str = "\n") -> None:
     """Print text at once; lines are wrapped on a terminal only."""
     text = visible(text)
     text = wrapped(text) if sys.stdout.isatty() and "\n" not in text else text
-    print(text, end=end, flush=True)
+    put(text, end=end)
 
 
 def print_error(text: str) -> None:
     """Print an error, wrapped on a terminal only: a log has it on one line."""
     line = visible(f"error: {text}")
-    print(wrapped(line, len("error: ")) if sys.stderr.isatty() else line, file=sys.stderr)
+    beside(wrapped(line, len("error: ")) if sys.stderr.isatty() else line)
 
 
 def warn(text: str) -> None:
     """Print a warning, beside the output."""
-    print(visible(f"warning: {text}"), file=sys.stderr, flush=True)
+    beside(f"warning: {text}")
 
 
 def terminal_columns() -> int:

@@ -11,7 +11,6 @@ tokenizer's subwords are the terms.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -29,6 +28,7 @@ from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis, lu
 from rank_core.first_stage.languages import ENGLISH, language_code, other_than_english
 from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
+from rank_core.lines import beside
 from rank_core.parsing import parsed_json
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import check_rule
@@ -200,11 +200,9 @@ def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
     if tunings:
         last = tunings[-1]
         value = max(point.value for point in last.table)
-        print(
+        beside(
             f"first stage of {collection.name}: {last.best} is the best on {last.num_queries} dev "
-            f"queries, {transform.tune} {value:.3f}; untuned {tunings[0].table[0].value:.3f}",
-            file=sys.stderr,
-            flush=True,
+            f"queries, {transform.tune} {value:.3f}; untuned {tunings[0].table[0].value:.3f}"
         )
 
 

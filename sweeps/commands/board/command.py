@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rank_core.data.groups import read_clusters
 from rank_core.errors import BadInput
+from rank_core.lines import put_program
 from rank_core.parsing import parsed_json
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     check_limit(given.max_mib)
     if given.workflow:
         address = installed_from() or EDIT
-        print(WORKFLOW.read_text(encoding="utf-8").replace("ADDRESS", address), end="")
+        put_program(WORKFLOW.read_text(encoding="utf-8").replace("ADDRESS", address), end="")
         return 0
     if given.folder is None or given.out is None:
         raise BadInput("board needs a folder of bundles and --out DIR, or --workflow")

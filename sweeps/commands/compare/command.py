@@ -7,13 +7,13 @@ table says so.
 import argparse
 import glob
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
+from rank_core.lines import beside
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import check_probability
 from sweeps.commands.compare.gate import pass_gate
@@ -280,7 +280,7 @@ def _once(
             new = [run for trial, run in given.items() if trial not in twice]
             where = next(iter(given.values())).where.rpartition(", seed")[0]
             more = f"with {numbered(len(new), 'further run')}" if new else "shown once"
-            print(f"note: {where} has the trials of {known}: {more}", file=sys.stderr)
+            beside(f"note: {where} has the trials of {known}: {more}")
             return known, new
     return name, runs
 

@@ -4,7 +4,6 @@ gets what every sweep needs: the collection and its tokens."""
 import argparse
 import logging
 import math
-import sys
 from collections import Counter
 from collections.abc import Container, Iterator
 from itertools import islice
@@ -30,6 +29,7 @@ from rank_core.first_stage.languages import (
     languages_fitting,
     script_counts,
 )
+from rank_core.lines import VisibleLog, beside, put
 from rank_core.models import check_model, model_class
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
@@ -37,7 +37,7 @@ from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_fi
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
-from sweeps.terminal.text import numbered, visible
+from sweeps.terminal.text import numbered
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7
@@ -47,18 +47,20 @@ FEW_LANGUAGES = 3
 
 def examine(arguments: argparse.Namespace) -> int:
     """Print the findings and return the exit code."""
-    logging.basicConfig(format="... %(message)s", level=logging.WARNING)
+    logged = logging.StreamHandler()
+    logged.setFormatter(VisibleLog("... %(message)s"))
+    logging.basicConfig(handlers=[logged], level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # once, for minutes
     config = config_of(arguments)
     windows_given = any(word.startswith(CUT) for word in arguments.settings)
     sections = {"environment": machine(), "data": _data(config, windows_given=windows_given)}
     findings: list[Finding] = []
     for title, section in sections.items():
-        print(title)
+        put(title)
         for finding in section:
             print_finding(finding)
             findings.append(finding)
-    print(verdict(findings))
+    put(verdict(findings))
     return exit_code(findings)
 
 
@@ -86,7 +88,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     are an error with the sweep's message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
-        print(visible(f"... reading {what}"), file=sys.stderr, flush=True)
+        beside(f"... reading {what}")
         inputs = load_inputs(config.collection, config.model.backbone)
         collection = inputs.collection
         check_measures(config.evaluation.measures, [s.qrels for s in collection.splits.values()])

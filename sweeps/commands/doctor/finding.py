@@ -10,7 +10,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from sweeps.terminal.text import numbered, visible, wrapped
+from rank_core.lines import put
+from sweeps.terminal.text import numbered, wrapped
 
 LEVELS = ("ok", "note", "warning", "error")
 _INDENT = 11  # columns before the text of a finding
@@ -35,8 +36,8 @@ class Finding:
 
 def print_finding(finding: Finding) -> None:
     """Prints a finding, its text behind its level; wrapped on a terminal only."""
-    line = visible(f"  {finding.level:<{_INDENT - 2}}{finding.text}")
-    print(wrapped(line, _INDENT) if sys.stdout.isatty() else line, flush=True)
+    line = f"  {finding.level:<{_INDENT - 2}}{finding.text}"
+    put(wrapped(line, _INDENT) if sys.stdout.isatty() else line)
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -6,17 +6,18 @@ file when it ends (tests/gpu/conftest.py).
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import STDOUT, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rank_core.children import python, start
 from rank_core.errors import BadInput
 from rank_core.files import write_json
+from rank_core.lines import put
 from rank_core.parsing import parsed_json
 from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
 from sweeps.terminal.command_line import check_writable
@@ -34,12 +35,12 @@ def check_gpu(json_file: Path, minutes: float | None) -> int:
     check. Returns the exit code."""
     _check_parts(json_file)
     log, start = json_file.with_suffix(".log"), time.monotonic()
-    print(f"checks of the GPU, {minutes or 10:g} minutes; their output goes to {log}", flush=True)
+    put(f"checks of the GPU, {minutes or 10:g} minutes; their output goes to {log}")
     lines: list[dict[str, Any]] = []
     findings: list[Finding] = []
     for line in _results(log, minutes):
         if not lines or line["block"] != lines[-1]["block"]:
-            print(line["block"].replace("_", " "))
+            put(line["block"].replace("_", " "))
         lines.append(line)
         findings.append(_finding(line))
         print_finding(findings[-1])
@@ -47,8 +48,8 @@ def check_gpu(json_file: Path, minutes: float | None) -> int:
     seconds = time.monotonic() - start
     _write(json_file, lines, findings, seconds, ended=True)
     passed = sum(line["result"] == "ok" for line in lines)
-    print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
-    print(f"figures and reasons: {json_file}; output of the checks: {log}")
+    put(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
+    put(f"figures and reasons: {json_file}; output of the checks: {log}")
     return exit_code(findings)
 
 
@@ -76,19 +77,19 @@ def _results(log: Path, minutes: float | None) -> Iterator[dict[str, Any]]:
     """A line for each check as it ends, and last those that did not run."""
     files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
     # Without the project's options, whose plugins a GPU machine may lack.
-    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]
+    command = python("-m", "pytest", "-o", "addopts=", "--import-mode=importlib")
     command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
     planned: list[dict[str, str]] = []
     end = time.monotonic() + 60 * (MOST_MINUTES if minutes is None else minutes)
     with TemporaryDirectory(prefix="ranksweep-gpu-") as scratch, log.open("w") as output:
         results_file = Path(scratch, "told.jsonl")
         results_file.touch()
-        process = subprocess.Popen(
+        process = start(
             command,
             cwd=ROOT,
-            env=os.environ | {"RANKSWEEP_GPU_CHECKS_FILE": str(results_file)},
+            more={"RANKSWEEP_GPU_CHECKS_FILE": str(results_file)},
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=STDOUT,
             start_new_session=True,  # with its children
         )
         try:
@@ -112,7 +113,7 @@ def _results(log: Path, minutes: float | None) -> Iterator[dict[str, Any]]:
             yield check | {"result": result, "seconds": 0.0, "reason": reason, "figures": {}}
 
 
-def _told(file: Path, process: subprocess.Popen[Any], end: float) -> Iterator[dict[str, Any]]:
+def _told(file: Path, process: Popen[Any], end: float) -> Iterator[dict[str, Any]]:
     """The lines that a process appends to a file, until its end or the time's."""
     with file.open() as lines:
         begun, ended = "", False

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rank_core.errors import BadInput
+from rank_core.lines import visible
 from sweeps.commands.board.command import main as board
 from sweeps.report.html import Section, render, table_part
 from sweeps.report.table import TableCell, csv_text, latex, markdown, table
@@ -26,7 +27,6 @@ from sweeps.terminal.escape import (
     markdown_text,
     yaml_value,
 )
-from sweeps.terminal.text import visible
 
 HOSTILE = [
     "<script>alert(1)</script>",
