@@ -57,11 +57,21 @@ class TrialEvents:
             self.records.write_file(f"failures/{trial.name}.txt", text.encode())
         self.mlflow.changed(trial.name)
         self.screen.ended(trial, end, again=again)
-        if not again:
+        if again:
+            self.search.limit.lost(trial)
+        else:
             self.search.ended(trial, end.status)
+
+    def gave_up(self, trial: Trial) -> None:
+        """An attempt was given up with its engine, without a fault of its own; it runs again."""
+        self._interrupted(trial.name)
+        self.search.limit.lost(trial)
 
     def interrupted(self) -> None:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
-            self.records.end(name, INTERRUPTED, reason=INTERRUPTED)
-            self.mlflow.changed(name)
+            self._interrupted(name)
+
+    def _interrupted(self, name: str) -> None:
+        self.records.end(name, INTERRUPTED, reason=INTERRUPTED)
+        self.mlflow.changed(name)

@@ -7,6 +7,7 @@ are those of all commands on a sweep.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -55,6 +56,19 @@ def note_held_back(search: Search) -> str:
     return stopped
 
 
+@dataclass
+class _Launched:
+    """A launched trial that has not ended."""
+
+    estimate: TrialEstimate
+    since: float | None = None  # that its process runs; None while it waits for one
+    before: float = 0.0  # seconds of its lost attempts
+
+    def seconds(self, now: float) -> float:
+        """The time on a slot so far."""
+        return self.before + (0.0 if self.since is None else now - self.since)
+
+
 class BudgetLimit(Limit):
     """Holds back the blocks of a search which would not end within the budget."""
 
@@ -69,7 +83,7 @@ class BudgetLimit(Limit):
     ) -> None:
         self.search, self.hours, self.known, self.clock = search, hours, known, clock
         self.admitted: set[str] = set()
-        self._running: dict[str, tuple[TrialEstimate, float | None]] = {}  # and since when
+        self._running: dict[str, _Launched] = {}
         self._real = list(real)
         self._used = spent  # seconds of slots
         search.limit = self
@@ -82,24 +96,25 @@ class BudgetLimit(Limit):
 
     def launched(self, trial: Trial) -> None:
         """Counts a trial, and no time: it may wait for a node."""
-        self._running[trial.name] = (self._estimate(trial), None)
+        self._running[trial.name] = _Launched(self._estimate(trial))
 
     def started(self, trial: Trial) -> None:
-        """Notes when a trial's first process starts."""
-        estimate, start = self._running.get(trial.name, (self._estimate(trial), None))
-        self._running[trial.name] = (estimate, self.clock() if start is None else start)
+        """Notes when a process of a trial starts."""
+        launched = self._running.setdefault(trial.name, _Launched(self._estimate(trial)))
+        launched.since = self.clock() if launched.since is None else launched.since
 
-    def _seconds(self, start: float | None) -> float:
-        return 0.0 if start is None else self.clock() - start
+    def lost(self, trial: Trial) -> None:
+        """Counts the time of a lost attempt; the wait for the next one costs nothing."""
+        launched = self._running[trial.name]
+        launched.before, launched.since = launched.seconds(self.clock()), None
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""
-        if trial.name in self._running:  # and not in another sweep
-            estimate, start = self._running.pop(trial.name)
-            seconds = self._seconds(start)
+        if launched := self._running.pop(trial.name, None):  # and not in another sweep
+            seconds = launched.seconds(self.clock())
             self._used += seconds
             if status in USED:
-                self._real.append((estimate, seconds))
+                self._real.append((launched.estimate, seconds))
 
     def admits(self, trial: Trial) -> bool:
         """True if the block of a trial fits, or has begun."""
@@ -123,12 +138,11 @@ class BudgetLimit(Limit):
         trust = calibrate(self._real)
         # The upper ends: a budget is a promise, and the middle would break it half of the time.
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
-        remaining = [
-            max(0.0, trust.interval(estimate.seconds)[2] - self._seconds(start))
-            for estimate, start in self._running.values()
-        ]
-        begun = sum(self._seconds(start) for _, start in self._running.values())
-        used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
+        now = self.clock()
+        running = [(one.seconds(now), one.estimate.seconds) for one in self._running.values()]
+        # What a running trial takes in all: its time so far where that is longer than foretold.
+        whole = sum(max(spent, trust.interval(seconds)[2]) for spent, seconds in running)
+        used = self._used + whole + sum(high[: len(waiting)])
         if (used + sum(high[len(waiting) :])) * self.known.units / 3600 <= self.hours:
             return ""
         seconds = sum(estimate.seconds for estimate in estimates[len(waiting) :])

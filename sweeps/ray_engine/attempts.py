@@ -221,6 +221,8 @@ class Attempts:
                 self._fail(attempt, _death(error), slot=False)
             else:
                 self._again.append((0.0, attempt.trial))
+                if attempt.begun:
+                    self.events.gave_up(attempt.trial)
         if memory:
             self._fewer_slots()
 

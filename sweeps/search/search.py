@@ -59,6 +59,9 @@ class Limit:
     def started(self, trial: Trial) -> None:
         """A process of a trial starts, the first or another one."""
 
+    def lost(self, trial: Trial) -> None:
+        """An attempt of a trial was lost: it waits for its next process."""
+
     def ended(self, trial: Trial, status: str) -> None:
         """A trial has ended."""
 

@@ -200,6 +200,9 @@ def test_the_wait_for_a_process_or_a_node_costs_nothing(plan, records):
     assert limit.admits(search.unstarted[0])
     limit.started(trial)
     now[0] += 50.0
+    limit.lost(trial)
+    now[0] += 3600.0  # without a node
+    assert limit.admits(search.unstarted[0])
     limit.started(trial)  # another process of it
     now[0] += 50.0
     limit.ended(trial, "done")

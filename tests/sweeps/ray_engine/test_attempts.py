@@ -4,11 +4,15 @@ import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
-from ray.exceptions import OutOfMemoryError
+import pytest
+from ray.exceptions import NodeDiedError, OutOfMemoryError
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End
+from sweeps.forecast.forecast import TrialEstimate
+from sweeps.launch.budget_limit import BudgetLimit
 from sweeps.ray_engine import attempts as module
+from sweeps.store import records
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.conftest import begin, lost
@@ -101,6 +105,35 @@ def test_a_trial_that_never_began_is_no_attempt(attempts):
     attempts.unlaunched("a")
     assert attempts.next("b") is trial
     assert state(attempts, trial).num_attempts == 0
+
+
+LOSSES = {
+    "node": lambda attempts: attempts.failed("a", NodeDiedError("its node has died")),
+    "process": lambda attempts: lost(attempts, "a"),
+    "device": lambda attempts: fails(attempts, "a", "AcceleratorError: CUDA error: launch failure"),
+    "Tune": lambda attempts: attempts.interrupt(RuntimeError("Tune broke down")),
+    "Ray": lambda attempts: attempts.interrupt(module.NoNode("Ray has died")),
+}
+
+
+@pytest.mark.parametrize("cause", LOSSES)
+def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
+    attempts, monkeypatch, cause
+):
+    """What a command counts is what the next one counts by the attempts."""
+    now, events = [1000.0], attempts.events
+    monkeypatch.setattr(records, "_now", lambda: int(1000 * now[0]))
+    one = TrialEstimate(60.0, tokens=0.0, peak_bytes=0)
+    known = SimpleNamespace(trials={cell.cell: one for cell in events.search.plan.cells}, units=1.0)
+    limit = BudgetLimit(events.search, 10.0, known, clock=lambda: now[0])
+    trial = begin(attempts, "a")
+    now[0] += 60.0
+    LOSSES[cause](attempts)
+    now[0] += 1200.0
+    assert begin(attempts, "b") is trial
+    now[0] += 60.0
+    attempts.reported("b", End(TrialStatus.DIVERGED, reason="x"))
+    assert limit._used == state(attempts, trial).seconds == 120.0
 
 
 def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, monkeypatch):
