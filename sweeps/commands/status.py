@@ -12,7 +12,7 @@ from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.next_command import asked_of, copied_from, our_command, resumed
 from sweeps.store.failures import counted, lost_by_kind
-from sweeps.store.lock import Driver, living_driver
+from sweeps.store.lock import Driver, follow_driver
 from sweeps.store.records import Records, State, trial_name
 from sweeps.store.sweep_file import (
     FILE,
@@ -327,8 +327,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
     records = records or find_sweep(where)
     file = read_sweep_file(records)
     file = replace(file, tracking_uri=file.tracking_uri or default_tracking_uri(records))
-    driver = living_driver(records)
-    records.command = driver.command if driver else ""
+    driver = follow_driver(records)
     planned = [
         trial_name(cell.cell, seed)
         for seed in file.seeds

@@ -1,6 +1,7 @@
 """`driver.json`: one command at a time drives a sweep. The file is created only where none exists
 and its driver touches it every ten seconds; untouched for a minute it is taken over, and at once
-where its process on this machine has ended."""
+where its process on this machine has ended. The last touch of a killed driver ends the attempts
+that it drove: they used their slots until then, also where a trial that scores reports nothing."""
 
 import getpass
 import json
@@ -11,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
 from rank_core.errors import BadInput
@@ -19,6 +20,7 @@ from rank_core.lines import put
 from rank_core.parsing import parsed_json
 from sweeps.store.records import Records
 from sweeps.store.storage import PROGRAM_ERRORS, reason
+from sweeps.store.sweep_file import described
 
 FILE = "driver.json"
 TOUCH_SECONDS = 10.0
@@ -38,6 +40,7 @@ class Driver:
     command: str
     user: str = ""
     since: float = 0.0  # seconds since the epoch, by its own clock
+    touched: float = field(default=0.0, compare=False)  # likewise; 0 of drivers before 0.5
 
     def text(self) -> str:
         """The driver in messages."""
@@ -68,7 +71,8 @@ def read_driver(records: Records, *, wait: bool = True) -> Driver | None:
         return None
     try:
         stored = parsed_json(content)
-        return Driver(**stored | {"pid": int(stored["pid"]), "since": float(stored["since"])})
+        times = {name: float(stored.get(name, 0.0)) for name in ("since", "touched")}
+        return Driver(**stored | {"pid": int(stored["pid"]), **times})
     except (ValueError, TypeError, KeyError, AttributeError):  # of another version
         return Driver("another host", 0, "")
 
@@ -78,6 +82,22 @@ def living_driver(records: Records, now: Callable[[], float] = time.time) -> Dri
     machine's file is measured by this machine's clock."""
     driver = read_driver(records)
     return None if driver is None or _is_stale(records, driver, now) else driver
+
+
+def follow_driver(records: Records) -> Driver | None:
+    """The command that drives a sweep now; None without one. From here on `records` read its
+    attempts as running, and those of a killed driver as ended with it."""
+    driver = read_driver(records)
+    lives = driver is not None and not _is_stale(records, driver, time.time)
+    records.command = driver.command if driver and lives else ""
+    records.killed = {} if driver is None or lives else _last_touch(records, driver)
+    return driver if lives else None
+
+
+def _last_touch(records: Records, driver: Driver) -> dict[str, int]:
+    """{token of a killed driver: milliseconds of its last touch}."""
+    seconds = driver.touched or records.storage.modified(records.path(FILE)) or 0.0
+    return {driver.command: int(1000 * seconds)} if driver.command and seconds else {}
 
 
 def user_name() -> str:
@@ -115,6 +135,8 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
         return
     holder = read_driver(records)
     if holder is None or _is_stale(records, holder, now):
+        if holder:
+            _end_attempts(records, holder)  # before its last touch is gone with its file
         records.storage.write(path, _content(driver))
         # Another command may take over at the same moment. The last write wins; after the wait both
         # read the same token, and one of them ends.
@@ -126,6 +148,13 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
             f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
             f"is considered dead {STALE_SECONDS:.0f} s after it last touched {FILE}"
         )
+
+
+def _end_attempts(records: Records, killed: Driver) -> None:
+    records.killed = _last_touch(records, killed)
+    with suppress(BadInput):  # without its description a sweep has no trials
+        if file := described(records):
+            records.end_killed(file.trials)
 
 
 def _is_stale(records: Records, driver: Driver, now: Callable[[], float]) -> bool:
@@ -179,4 +208,4 @@ def _end_this_process(records: Records, other: Driver) -> None:
 
 
 def _content(driver: Driver) -> bytes:
-    return json.dumps(asdict(driver), indent=1).encode()
+    return json.dumps(asdict(replace(driver, touched=time.time())), indent=1).encode()

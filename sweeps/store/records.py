@@ -27,7 +27,7 @@ from rank_core.parsing import parsed_json
 from rank_core.secrets import redact
 from rank_core.seeding import derive
 from sweeps.store.storage import Entry, Storage
-from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 
 TRIALS, CHECKPOINTS = "trials", "checkpoints"
 RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
@@ -40,6 +40,7 @@ COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens",
          "training_padding_share", "ties")  # fmt: skip
 """The numbers that every result has."""
 CHANGED = "was changed after the trial's end"
+KILLED = "its driver was killed"
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class State:
         for attempt in self.attempts:
             end = attempt.ended
             if end is None and self.status is not TrialStatus.RUNNING:
-                # Its driver was killed: it worked at least until its last report.
+                # When its driver was killed is not known: it worked until its last report at least.
                 end = (self.progress or {}).get("time")
             seconds = max(0.0, (end - attempt.begun) / 1000) if end else 0.0
             if self.facts and attempt is self.attempts[-1]:
@@ -152,6 +153,7 @@ class Records:
 
     def __init__(self, storage: Storage, sweep: str, *, command: str = "") -> None:
         self.storage, self.sweep, self.command = storage, sweep, command
+        self.killed: Mapping[str, int] = {}  # {token of a killed driver: milliseconds of its end}
         self.origin: Records | None = None  # of a copy
         self._read: dict[str, tuple[Entry, bytes]] = {}  # small files, by path
         self._results: dict[str, Result] = {}
@@ -298,6 +300,14 @@ class Records:
         ended = replace(attempt, ended=_now(), status=str(status), **facts)
         self.storage.write(path, _json(redact(asdict(ended))))
 
+    def end_killed(self, names: Iterable[str]) -> None:
+        """Records that the attempts of a killed driver have ended with it."""
+        for name, state in self.states(names).items():
+            for attempt in state.attempts:
+                if attempt.command in self.killed and attempt.reason == KILLED:
+                    path = f"{TRIALS}/{name}/attempt-{attempt.attempt}.json"
+                    self.storage.write(path, _json(asdict(attempt)))
+
     @property
     def running(self) -> list[str]:
         """The trials whose attempts have begun here and not ended."""
@@ -407,7 +417,7 @@ class Records:
         # attempt-10 comes after attempt-9.
         for file in sorted(filter(_is_attempt, files), key=lambda file: (len(file), file)):
             with suppress(TypeError):  # damaged, or of another version
-                attempt = Attempt(**self._small(name, file))
+                attempt = self._as_ended(Attempt(**self._small(name, file)))
                 attempts += [attempt] if self.sweep in ("", attempt.sweep) else []
         state = State(name, attempts=tuple(attempts), files=files)
         if RESULT in files:
@@ -427,12 +437,20 @@ class Records:
         progress = self._small(name, PROGRESS) if PROGRESS in files else None
         return replace(state, status=status, reason=reason, progress=progress or None)
 
+    def _as_ended(self, attempt: Attempt) -> Attempt:
+        """An attempt, which has ended with its driver where that was killed."""
+        end = self.killed.get(attempt.command) if attempt.ended is None else None
+        if end is None:
+            return attempt
+        end = max(end, attempt.begun)
+        return replace(attempt, ended=end, status=INTERRUPTED, reason=KILLED)
+
     def _ended(self, attempt: Attempt) -> tuple[TrialStatus, str]:
         """The status of a trial without a result, after its last attempt."""
         if attempt.ended is None or attempt.again:
             # A running attempt of a driver that is gone will never end: the token says whose it is.
             lives = attempt.command and attempt.command == self.command
-            waits = TrialStatus.PLANNED, "its driver was killed"
+            waits = TrialStatus.PLANNED, KILLED
             return (TrialStatus.RUNNING, "") if lives else waits
         if attempt.status in (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED):
             return TrialStatus(attempt.status), attempt.reason

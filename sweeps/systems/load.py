@@ -20,7 +20,7 @@ from rank_core.stats.clusters import clustered
 from rank_core.stats.compare import Slot
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.store.lock import living_driver
+from sweeps.store.lock import follow_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, read_scores
 from sweeps.store.sweep_file import (
@@ -203,8 +203,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
     """The sweep of some records, or of a folder; raises `BadInput` with the file and the broken
     rule. `values` replace the per-query values on disk; the trials are then not checked."""
     records = find_sweep(str(where)) if isinstance(where, Path) else where
-    if driver := living_driver(records):
-        records.command = driver.command
+    follow_driver(records)
     file = read_sweep_file(records)
     states = planned_states(records, file)
     trials, failures = trial_table(states, file), failure_table(states)

@@ -14,10 +14,12 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.store import lock as driving
+from sweeps.store import records as stored
 from sweeps.store import storage as storages
-from sweeps.store.lock import Driver, living_driver, only_driver, touch
+from sweeps.store.lock import Driver, follow_driver, living_driver, only_driver, touch
 from sweeps.store.records import (
     COSTS,
+    KILLED,
     TRIALS,
     DamagedTrial,
     Records,
@@ -25,6 +27,7 @@ from sweeps.store.records import (
     trial_name,
 )
 from sweeps.store.storage import MARK, Storage, StorageAway
+from sweeps.store.sweep_file import SweepFile
 from sweeps.store.trial_status import TrialStatus
 from tests.s3_server import s3_bucket
 
@@ -175,6 +178,39 @@ def test_a_sweep_is_taken_over_after_a_minute(records, waits):
     records.write_file(driving.FILE, driving._content(here))
     with only_driver(records):
         pass
+
+
+KILLED_IN = {"before a report": None, "training": 60.0, "scoring": 60.0}
+
+
+@pytest.mark.parametrize("report", KILLED_IN.values(), ids=KILLED_IN)
+def test_what_a_killed_driver_has_used_is_counted_up_to_its_last_touch(
+    records, waits, monkeypatch, report
+):
+    now = [1_000_000.0]
+    monkeypatch.setattr(stored, "_now", lambda: int(1000 * now[0]))
+    SweepFile("x", "?", "test", ("m",), "m", "c", (), trials=(NAME, "d-seed1")).write(records)
+    records.command = "token"
+    records.begin(NAME)
+    records.begin("d-seed1")
+    records.end("d-seed1", "failed")  # by itself, at once
+    if report:
+        content = {"step": 9, "num_steps": 9, "dev": None, "curve": []}
+        content["time"] = 1000 * (now[0] + report)
+        records.storage.write(f"trials/{NAME}/progress.json", json.dumps(content).encode())
+    dead = Driver(socket.gethostname(), 2**22 + 1, "token", since=now[0])
+    with monkeypatch.context() as patch:  # its last touch, after an hour of scoring
+        patch.setattr(driving.time, "time", lambda: now[0] + 3600.0)
+        records.write_file(driving.FILE, driving._content(dead))
+    status = reader(records)
+    assert follow_driver(status) is None
+    for _ in range(2):  # a second command is killed before it has begun an attempt
+        with only_driver(records):
+            assert records.state(NAME).seconds == 3600.0
+    for one in (status, reader(records)):
+        state = one.state(NAME)
+        assert (state.seconds, state.status, state.reason) == (3600.0, "planned", KILLED)
+        assert (one.state("d-seed1").seconds, one.state("d-seed1").status) == (0.0, "failed")
 
 
 def test_a_storage_that_is_back_after_the_last_touch_is_said_to_be_back(
