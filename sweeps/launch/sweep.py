@@ -220,8 +220,7 @@ def _print_plan(search: Search, known: "Known") -> None:
 def _copied_to_mlflow(
     records: Records, tracking_uri: str, experiment: str
 ) -> Iterator[MlflowThread]:
-    """The thread that writes MLflow while the block runs; then says how many trials MLflow
-    lacks."""
+    """The thread that writes MLflow while the block runs; then says what MLflow lacks."""
     mlflow = MlflowThread(records, tracking_uri, experiment)
     mlflow.start()
     seconds = DRAIN_SECONDS
@@ -236,7 +235,7 @@ def _copied_to_mlflow(
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
-            f"warning: MLflow is missing {numbered(lacking, 'trial')}{why}. Send them later: "
+            f"warning: MLflow is missing {lacking}{why}. This command sends the rest: "
             f"{our_command('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
 

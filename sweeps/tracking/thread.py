@@ -14,7 +14,7 @@ from rank_core.secrets import redact_text
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import read_sweep_file
-from sweeps.terminal.text import duration
+from sweeps.terminal.text import duration, numbered
 from sweeps.tracking.client import (
     NONE,
     check_database,
@@ -45,6 +45,8 @@ class MlflowThread:
         self._lock = threading.Lock()
         self._reports: dict[str, list[Mapping[str, Any]]] = {}  # of trials with something to send
         self._changed: set[str] = set()  # those among them that began or ended
+        self._sending = ""  # the trial that is on its way
+        self._described = False  # whether view, description and report of the sweep's end are sent
         self._closing = threading.Event()
         self._deadline = float("inf")
         self._runs: Runs | None = None  # while connected
@@ -74,21 +76,23 @@ class MlflowThread:
         with self._lock:
             self._reports.setdefault(name, []).append(report)
 
-    def close(self, seconds: float = 60) -> int:
-        """Sends the rest and the report within some seconds; returns the number of trials that
-        MLflow lacks."""
+    def close(self, seconds: float = 60) -> str:
+        """Sends the rest and the report within some seconds; returns what MLflow lacks then, ""
+        for nothing."""
         if self._thread.ident is None:
-            return 0
+            return ""
         self._deadline = time.monotonic() + seconds
         self._closing.set()
         self._thread.join(seconds + 1)
-        waiting = set(self._reports)
+        with self._lock:  # what is on its way may never arrive
+            waiting = {*self._reports, self._sending} - {""}
         if not self._ever:
             here = Records(Storage(self._records.storage.uri), self._records.sweep)
             with suppress(Exception):  # this storage does not wait while it is away
                 states = here.states(read_sweep_file(here).trials).values()
                 waiting |= {state.name for state in states if state.num_attempts}
-        return len(waiting)
+        trials = [numbered(len(waiting), "trial")] if waiting else []
+        return " and ".join(trials + ([] if self._described else ["the report"]))
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -100,6 +104,7 @@ class MlflowThread:
                 if last and not self._reports:
                     runs.find()
                     describe(runs)
+                    self._described = True
                     return
                 pause = _FIRST_PAUSE_S
             except Exception as error:  # MLflow, its database and the network have many kinds
@@ -124,6 +129,7 @@ class MlflowThread:
                 # Taken out under the lock and sent outside: the driver's calls never wait for the
                 # network.
                 reports, changed = self._reports.pop(name), name in self._changed
+                self._sending = name
                 self._changed.discard(name)
             try:
                 if changed:
@@ -136,6 +142,8 @@ class MlflowThread:
                     self._reports[name] = reports + self._reports.pop(name, [])
                     self._changed.add(name)
                 raise
+            finally:
+                self._sending = ""
         return runs
 
     def _connect(self) -> Runs:

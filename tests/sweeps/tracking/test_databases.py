@@ -21,7 +21,7 @@ needs_auth = pytest.mark.skipif(
 )
 
 
-def send(sweep: MadeSweep, base: str, seconds: float = 60) -> int:
+def send(sweep: MadeSweep, base: str, seconds: float = 60) -> str:
     mlflow = MlflowThread(sweep.records, base, EXPERIMENT)
     mlflow.start()
     return mlflow.close(seconds)
@@ -54,11 +54,11 @@ def test_a_server_that_asks_who_is_there_takes_runs_from_those_who_say_it(
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{base}/api/2.0/mlflow/experiments/get?experiment_id=0")
         with caplog.at_level(logging.WARNING, "sweeps.tracking"):
-            assert send(sweep, base, 3) == 2
+            assert send(sweep, base, 3) == "2 trials and the report"
         assert "is unavailable now" in caplog.text
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
-        assert send(sweep, base) == 0
+        assert send(sweep, base) == ""
         runs = runs_in(base)
         assert sorted(runs) == ["FirstP 48 #1", "FirstP 48 #2"]
         for run in runs.values():

@@ -28,7 +28,7 @@ mlflow = MlflowThread(sweep.records, uri, EXPERIMENT)
 mlflow.start()
 sweep.whole(f"c1-seed{number}", steps=1)
 mlflow.changed(f"c1-seed{number}")
-sys.exit(mlflow.close(400))
+sys.exit(bool(mlflow.close(400)))
 """
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+import threading
 import time
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from sweeps.tracking import runs
 from sweeps.tracking import thread as threads
 from sweeps.tracking.client import create_database, default_tracking_uri
-from sweeps.tracking.thread import MlflowThread
+from sweeps.tracking.thread import MlflowThread, sync
 from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep, report
 from tests.sweeps.tracking.test_runs import losses, runs_in
 
@@ -50,7 +51,7 @@ def test_a_sweep_arrives_while_it_runs(sweep, mlflow, uri):
     sweep.end("c1-seed2")
     mlflow.changed("c1-seed2")
     sweep.records.write_file("report/results.json", b'{"conclusions": ["Yes."]}')
-    assert mlflow.close(30) == 0
+    assert mlflow.close(30) == ""
     runs = runs_in(uri)
     assert {name: run.info.status for name, run in runs.items()} == {
         "FirstP 48 #1": "FINISHED",
@@ -64,12 +65,12 @@ def test_a_sweep_arrives_while_it_runs(sweep, mlflow, uri):
 def test_a_trial_of_a_killed_driver_is_taken_up_by_the_next_one(sweep, mlflow, uri):
     mlflow.start()
     mlflow.changed(sweep.begin())
-    assert mlflow.close(30) == 0
+    assert mlflow.close(30) == ""
     assert runs_in(uri)["FirstP 48 #1"].info.status == "RUNNING"
     sweep.records.command = "the next driver"
     again = MlflowThread(sweep.records, uri, EXPERIMENT)
     again.start()
-    assert again.close(30) == 0
+    assert again.close(30) == ""
     assert runs_in(uri)["FirstP 48 #1"].info.status == "KILLED"
 
 
@@ -173,4 +174,36 @@ def test_a_server_that_stays_away_lacks_every_trial(sweep):
     sweep.whole("c1-seed1", "c1-seed2")
     mlflow = MlflowThread(sweep.records, "http://127.0.0.1:9", EXPERIMENT)
     mlflow.start()
-    assert mlflow.close(0.5) == 2
+    assert mlflow.close(0.5) == "2 trials and the report"
+
+
+@pytest.mark.parametrize(
+    "slow, missing",
+    [
+        ("write", "1 trial and the report"),
+        ("report", "1 trial and the report"),
+        ("describe", "the report"),
+    ],
+)
+def test_what_is_on_its_way_at_the_end_counts_as_missing_until_it_is_sent(
+    slow, missing, sweep, mlflow, uri, monkeypatch
+):
+    """The last trial ends, and a request takes longer than the time that is left."""
+    mlflow.start()
+    wait_for(lambda: mlflow._ever)
+    over = threading.Event()
+    where = threads if slow == "describe" else runs.Runs
+    monkeypatch.setattr(where, slow, lambda *args, **rest: over.wait(60))
+    if slow == "report":  # of a trial that runs
+        sweep.begin()
+        mlflow.reported("c1-seed1", report(1, loss=1.0))
+    elif slow == "write":
+        sweep.whole("c1-seed1")
+        mlflow.changed("c1-seed1")
+    assert mlflow.close(0.5) == missing
+    monkeypatch.undo()
+    over.set()
+    sync(sweep.records, uri, EXPERIMENT)
+    again = MlflowThread(sweep.records, uri, EXPERIMENT)
+    again.start()
+    assert again.close(30) == ""
