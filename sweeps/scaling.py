@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import cell_of, load_inputs
@@ -30,6 +29,7 @@ from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
+from sweeps.launch.sweep import check_storage
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.flags import FLAGS, add_flags
 from sweeps.plan.make_plan import base_config
@@ -38,7 +38,9 @@ from sweeps.plan.resources import Resources
 from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.speedup.report import law_text, same_losses, scaling_rows, table_text, write_scaling
-from sweeps.terminal.command_line import Parser, check_writable, heed_interrupts, run_command
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from sweeps.terminal.command_line import Parser, heed_interrupts, run_command
 from sweeps.terminal.text import numbered, say
 
 CONFIGURATION = Experiment(
@@ -78,8 +80,8 @@ def _parser() -> Parser:
 
 def _scale(given: argparse.Namespace) -> int:
     options = _options(given)
-    folder = Path(options.storage) / "scaling"
-    check_writable("--storage", folder)
+    records = Records(Storage(options.storage), "scaling")
+    check_storage(records, options)
     numbers = _numbers(given.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
     config = _configuration(options, most=max(numbers, default=1))
@@ -100,8 +102,9 @@ def _scale(given: argparse.Namespace) -> int:
         "precision": timed_groups[0].precision,
         "law": law,
     }
-    write_scaling(folder, timings, rows, facts)
-    say(f"files       {folder}: scaling.json, scaling.csv, scaling.png")
+    records.storage.open()
+    write_scaling(records, timings, rows, facts)
+    say(f"files       {records.uri}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
     return 0 if lawful and len(timed_groups) == len(groups) else 3
 

@@ -87,7 +87,7 @@ def run_sweep(
     """Plans and runs a sweep; with `check` plans it alone, and writes nothing. A confirmation is a
     sweep over the frozen pair of a finished one."""
     records = Records(Storage(options.storage), experiment.name)
-    _check_storage(records, options)
+    check_storage(records, options)
     if options.dry_run and (text := published_plan(experiment, options)):
         say(text)
         return Outcome(DONE, records.uri)
@@ -144,7 +144,7 @@ def _sweep(
         return Outcome(_run_engine(plan, records, options, argv, tracking_uri), records.uri)
 
 
-def _check_storage(records: Records, options: Options) -> None:
+def check_storage(records: Records, options: Options) -> None:
     """Refuses an unusable storage before planning, which may take long."""
     if records.storage.is_memory and options.engine != "local":
         raise BadInput(

@@ -1,14 +1,13 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from rank_core.files import atomic_write, write_json
 from sweeps.ray_engine.timing import Timing
 from sweeps.report.drawing import (
     BLUE,
@@ -23,6 +22,7 @@ from sweeps.report.drawing import (
     style,
 )
 from sweeps.report.table import table, terminal_lines
+from sweeps.store.records import Records
 
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
@@ -77,16 +77,14 @@ def law_text(rows: pd.DataFrame, *, unjudged: str) -> str:
 
 
 def write_scaling(
-    folder: Path, timings: Sequence[Timing], rows: pd.DataFrame, facts: Mapping[str, Any]
+    records: Records, timings: Sequence[Timing], rows: pd.DataFrame, facts: Mapping[str, Any]
 ) -> None:
     """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "scaling.csv") as unfinished:
-        rows.to_csv(unfinished, index=False, lineterminator="\n")
-    with atomic_write(folder / "scaling.png") as unfinished:
-        unfinished.write_bytes(scaling_plot(timings).png)
+    table_csv = rows.to_csv(index=False, lineterminator="\n")
+    records.write_file("scaling.csv", table_csv.encode())
+    records.write_file("scaling.png", scaling_plot(timings).png)
     listed = {"rows": rows.to_dict("records"), "timings": [asdict(own) for own in timings]}
-    write_json(folder / "scaling.json", {**facts, **listed})
+    records.write_file("scaling.json", json.dumps({**facts, **listed}, indent=1).encode())
 
 
 @style()

@@ -51,6 +51,7 @@ CLUSTERS_HELP = (
 CLUSTERS_OF = "FILE|auto|group"
 VERBOSE = "also print the details: test, correction, seeds, unjudged documents"
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)")
 _DEFAULTS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -215,7 +216,12 @@ def _stands_in_for_a_library(error: Exception) -> str:
 
 
 def check_writable(name: str, folder: Path) -> None:
-    """Refuse a folder that cannot be made or written, before any work, and leave no trace."""
+    """Refuse a folder that cannot be made or written, before any work, and leave no trace; a URI
+    would become a folder called `s3:` in the working directory."""
+    if uri := _URI.match(str(folder)):
+        raise BadInput(
+            f"{name} must be a folder of this machine, got {uri['scheme']}://{uri['rest']}"
+        )
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with TemporaryFile(dir=existing):

@@ -46,7 +46,7 @@ SWEEPS = {
     "sweeps.engine": "terminal store plan tracking search systems",
     "sweeps.positions": "terminal plan report",
     "sweeps.ray_engine": "terminal store plan search engine",
-    "sweeps.speedup": "terminal report ray_engine",
+    "sweeps.speedup": "terminal store report ray_engine",
     "sweeps.forecast": "terminal store plan ray_engine",
     "sweeps.launch": "terminal store plan tracking search systems report engine ray_engine "
     "forecast",

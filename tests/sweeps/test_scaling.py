@@ -15,6 +15,8 @@ from sweeps.ray_engine.train_group import GroupFailed, Timed
 from sweeps.speedup.report import (
     scaling_rows,
 )
+from sweeps.store.storage import Storage
+from tests.s3_server import s3_bucket
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
 FOUR = Timing(4, (1.0, 0.50009), (5.0, 7.0, 1.0), (400.0, 500.0, 300.0))
@@ -65,7 +67,7 @@ def test_wrong_input_is_one_message_and_starts_nothing(
 def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
     """The command where `timings` stands for Ray: what groups find by their number of workers."""
 
-    def run(timings, *words, precision="float32"):
+    def run(timings, *words, precision="float32", storage=str(tmp_path)):
         def timed(config, resources):
             if resources.num_workers not in timings:
                 raise GroupFailed("rank 1: out of memory")
@@ -78,9 +80,9 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
         monkeypatch.setattr(scaling, "trial_resources", resources)
         monkeypatch.setattr(scaling, "timed", timed)
         inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-        code = scaling.main([*inputs, "--storage", str(tmp_path), *words])
-        path = tmp_path / "scaling" / "scaling.json"
-        return code, json.loads(path.read_text())["rows"] if path.exists() else []
+        code = scaling.main([*inputs, "--storage", storage, *words])
+        content = Storage(storage).read("scaling/scaling.json")
+        return code, json.loads(content)["rows"] if content else []
 
     return run
 
@@ -115,6 +117,18 @@ def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, cap
     timings = {n: replace(one, num_workers=n) for n in (1, 2, 4, 8)}
     code, rows = pretended(timings, "training.batch_size=6")
     assert code == 0 and [row["num_workers"] for row in rows] == [1, 2, 4]
+
+
+@pytest.mark.slow
+def test_the_files_are_written_into_a_remote_storage(pretended, tmp_path, monkeypatch):
+    pytest.importorskip("s3fs", minversion="2026.1")
+    pytest.importorskip("moto")
+    monkeypatch.chdir(tmp_path)
+    with s3_bucket():
+        code, rows = pretended({1: ONE, 4: FOUR}, "--num-workers", "1,4", storage="s3://bucket/x")
+        assert code == 0 and [row["num_workers"] for row in rows] == [1, 4]
+        assert Storage("s3://bucket/x").read("scaling/scaling.png")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long

@@ -109,6 +109,15 @@ def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_left_behind(tmp_
             check_writable("--out", folder)
 
 
+@pytest.mark.parametrize("uri", ["s3://bucket/x", "gs://bucket/x", "memory://x"])
+def test_a_uri_is_no_folder_of_this_machine(tmp_path, monkeypatch, uri):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=f"--out must be a folder of this machine, got {uri}$"):
+        check_writable("--out", Path(uri))
+    with pytest.raises(BadInput, match="a folder of this machine"):
+        check_writable("the folder of --out", Path(uri, "scores.csv").parent)
+
+
 def test_an_output_without_our_characters_loses_no_computation():
     """A redirected output of an old system is Latin-1, which lacks ↓ and †."""
     environment = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
