@@ -8,10 +8,13 @@
 #
 # A node leaves when the sweep's job has ended, a minute before its own time limit, or when it is
 # cancelled or pre-empted. A trial that ran on it goes on elsewhere, from its last checkpoint.
-# Where the sweep's job still waits, add --dependency=after:1234. The sweep's job writes the address and
-# the password of its cluster into ranksweep-JOB.head in the folder of the checkout, which only you can read.
+# Where the sweep's job waits in the queue, as after a requeue, a task goes back to the queue: it keeps no
+# node meanwhile and joins the next time. With --dependency=after:1234 it does not begin before that job.
+# The sweep's job writes the address and the password of its cluster into ranksweep-JOB.head in the folder
+# of the checkout, which only you can read.
 #
-# Tests run it under Slurm 22.05 with nodes that are one machine: a node joins, its CPU is used, it leaves.
+# Tests run it under Slurm 22.05 with nodes that are one machine: a node joins, its CPU is used, it leaves;
+# the sweep's job is requeued, and the node joins it again.
 
 #SBATCH --job-name=ranksweep-worker
 #SBATCH --nodes=1
@@ -21,6 +24,7 @@
 #SBATCH --mem=48G
 #SBATCH --time=04:00:00
 #SBATCH --signal=B:USR1@60
+#SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=ranksweep-%A_%a.log
 
@@ -38,22 +42,50 @@ fi
 . cluster/slurm-node.sh
 job=$1
 head=ranksweep-$job.head
-leaves=
+leaves= stays=
 trap 'leaves="its time is up, or it was cancelled"' USR1 TERM INT
 
-# The sweep's job may have been requeued, or starts just now.
-while ! test -f "$head"; do
-    state=$(squeue --noheader "--jobs=$job" --format=%T 2> /dev/null || true)
-    if test -z "$state"; then
-        echo "job $job has ended, or never was: there is nothing to join"
-        exit 0
-    elif test "$state" = PENDING || test $SECONDS -gt 600 || test -n "$leaves"; then
-        echo "error: the sweep's job $job is $state and has no cluster to join; where it still waits," \
-            "submit this with --dependency=after:$job" >&2
-        exit 1
+# Slurm's word for the sweep's job; empty where it has ended. Where Slurm does not answer, it may live.
+state_of_sweep() {
+    local seen
+    if seen=$(squeue --noheader "--jobs=$job" --format=%T 2>&1); then
+        echo "$seen"
+    elif [[ $seen != *"Invalid job id"* ]]; then
+        echo UNKNOWN
     fi
-    sleep 2
-done
+}
+pause() {
+    sleep "$1" & # a signal ends `wait` at once
+    wait $! || true
+}
+# A node that waits for a job in the queue would be kept from others, for hours perhaps.
+back_to_the_queue() {
+    if test -n "$stays"; then return; fi
+    echo "job $job $1: this task goes back to the queue"
+    if scontrol requeue "$SLURM_JOB_ID"; then exit 0; fi
+    echo "Slurm does not requeue it: it waits here"
+    stays=yes
+}
+# Waits for a cluster of the sweep's job; fails where it leaves without one.
+find_head() {
+    local since=$SECONDS state
+    while test -z "$leaves"; do
+        state=$(state_of_sweep)
+        case $state in
+            "") leaves="job $job has ended" ;;
+            PENDING | REQUEUED) back_to_the_queue "is $state" ;;
+            RUNNING) if test -f "$head"; then return 0; fi ;; # else it starts, or ends just now
+        esac
+        if test $((SECONDS - since)) -gt 900; then back_to_the_queue "is $state without a cluster"; fi
+        if test -z "$leaves"; then pause 5; fi
+    done
+    return 1
+}
+
+if ! find_head; then
+    echo "there is nothing to join: $leaves"
+    exit 0
+fi
 mapfile -t known < "$head"
 export RAY_AUTH_TOKEN=${known[1]} RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 make_environment
@@ -70,16 +102,14 @@ exec {orders}<> "$scratch/orders"
 run_ray "--address=${known[0]}" < "$scratch/orders" &
 node=$!
 echo "joins job $job at ${known[0]} with ${SLURM_CPUS_PER_TASK:-1} CPUs and ${SLURM_GPUS_ON_NODE:-0} GPUs"
-while kill -0 "$node" 2> /dev/null && test -z "$leaves"; do
-    if ! test -f "$head"; then leaves="job $job has ended"; fi
-    sleep 2 & # a signal ends `wait` at once
-    wait $! || true
+while kill -0 "$node" 2> /dev/null && test -z "$leaves" && test -f "$head"; do
+    pause 2
 done
 echo "done" >&"$orders"
-code=0
-wait "$node" || code=$?
-if test -n "$leaves"; then
-    echo "leaves job $job: $leaves"
-    exit 0
+wait "$node" || true # what went wrong is said
+if find_head; then # another cluster, after a requeue; or the first one, which this node has lost
+    back_to_the_queue "has lost this node"
+    rm -rf "$scratch"
+    exec "$BASH" "$0" "$job"
 fi
-exit "$code"
+echo "leaves job $job: $leaves"

@@ -115,6 +115,7 @@ got_on() {
 }
 trap end_without_progress USR1
 
+rm -f "$head" # of a head that was killed, as with its node
 # On another node a sweep whose driver was killed can be taken over after a minute (sweeps/store).
 if test -n "${SLURM_RESTART_COUNT:-}"; then
     heedfully sleep 65

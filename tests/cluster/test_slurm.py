@@ -221,3 +221,51 @@ def test_jobs_of_an_array_join_the_cluster_of_a_sweep_and_leave_it(slurm: Slurm,
     nothing_left(head)
     late = slurm.submit("--array=1-1", *one, WORKERS, head.number, cwd=folder, array=True)
     assert late.wait() == "COMPLETED" and "there is nothing to join" in late.text
+
+
+REQUEUED = """
+import os, time
+from pathlib import Path
+import ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+try:
+    while (count := sum(node["Alive"] for node in ray.nodes())) < 2:
+        time.sleep(.2)
+    print("the array has joined start", os.environ.get("SLURM_RESTART_COUNT", "0"), flush=True)
+    while "SLURM_RESTART_COUNT" not in os.environ:
+        time.sleep(.2)
+except KeyboardInterrupt:
+    Path(os.environ["RANKSWEEP_PROGRESS_FILE"]).touch()
+    raise SystemExit(130)
+"""
+
+
+def test_an_array_outlives_a_requeue_of_the_sweeps_job(slurm: Slurm, tmp_path: Path):
+    """Both the task that has joined and the one that waits for its place."""
+    folder = checkout(tmp_path / "checkout")
+    (folder / "driver.py").write_text(REQUEUED)
+    one = ("--gpus-per-node=0", "--cpus-per-task=1", "--mem=1G")
+    head = slurm.submit("--nodes=1", *one, SCRIPT, "driver.py", cwd=folder)
+    words = ("--array=1-2%1", f"--dependency=after:{head.number}", WORKERS, head.number)
+    first = slurm.submit(*one, *words, cwd=folder, array=True)
+    second = Job(first.number[:-1] + "2", first.log.with_name(first.log.name[:-5] + "2.log"), slurm)
+    head.wait_for("the array has joined start 0")
+    slurm.call("scancel", "--batch", "--signal=USR1", head.number)  # as at its time limit
+    until(lambda: head.facts()["Restarts"] == "1", head)
+    until(lambda: first.facts()["Restarts"] == "1", first)
+    assert f"job {head.number} is PENDING: this task goes back to the queue" in first.text
+
+    def again() -> bool:
+        # A requeued job waits for two minutes.
+        for job in (head, first, second):
+            words = ["scontrol", "update", f"JobId={job.number}", "StartTime=now"]
+            subprocess.run(words, env=dict(slurm.env), check=False, capture_output=True)
+        return "the array has joined start 1" in head.text
+
+    until(again, head)
+    assert head.wait() == "COMPLETED", head.text
+    for job in (first, second):
+        job.wait(lambda job=job: again() and False)
+        assert job.state == "COMPLETED" and job.exit_code == 0, job.text
+        assert "error" not in job.text
+    nothing_left(head)

@@ -67,3 +67,39 @@ def test_a_requeued_job_waits_until_the_lost_nodes_driver_counts_as_dead(slurm, 
     executable(tmp_path / "bin" / "sleep", f'#!/bin/bash\necho "$1" > {tmp_path}/slept; exit 9\n')
     assert run_script(slurm | {"SLURM_RESTART_COUNT": "1"}).returncode == 9
     assert float((tmp_path / "slept").read_text()) > STALE_SECONDS
+
+
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller"
+UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "said"),
+    [
+        (["PENDING"], 0, "job 7 is PENDING: this task goes back to the queue"),
+        ([AWAY, "COMPLETING", "PENDING"], 0, "job 7 is PENDING: this task goes back to the queue"),
+        ([UNKNOWN], 0, "there is nothing to join: job 7 has ended"),
+        (["RUNNING", "COMPLETING", ""], 0, "there is nothing to join: job 7 has ended"),
+    ],
+)
+def test_a_node_waits_for_no_cluster_with_its_job_and_is_not_lost_to_the_sweep(
+    slurm, tmp_path, answers, code, said
+):
+    log, left = tmp_path / "log", tmp_path / "answers"
+    left.write_text("\n".join(answers) + "\n")
+    executable(
+        tmp_path / "bin" / "squeue",
+        f"""#!/bin/bash
+answer=$(head -n 1 {left}); sed -i 1d {left}
+case $answer in *error*) echo "$answer" >&2; exit 1 ;; "") ;; *) echo "$answer" ;; esac
+""",
+    )
+    executable(tmp_path / "bin" / "scontrol", f'#!/bin/bash\necho "$*" >> {log}\n')
+    executable(tmp_path / "bin" / "sleep", "#!/bin/bash\n")
+    done = subprocess.run(
+        ["bash", str(WORKERS), "7"], env=slurm, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (code, f"{said}\n"), done.stderr
+    assert log.exists() == ("back" in said)
+    if "back" in said:
+        assert log.read_text() == "requeue 1\n"
