@@ -256,8 +256,9 @@ def test_an_array_outlives_a_requeue_of_the_sweeps_job(slurm: Slurm, tmp_path: P
     assert f"job {head.number} is PENDING: this task goes back to the queue" in first.text
 
     def again() -> bool:
-        # A requeued job waits for two minutes.
-        for job in (head, first, second):
+        # A requeued job waits for two minutes; one whose end is not over must not begin.
+        time.sleep(2)
+        for job in (one for one in (head, first, second) if one.state == "PENDING"):
             words = ["scontrol", "update", f"JobId={job.number}", "StartTime=now"]
             subprocess.run(words, env=dict(slurm.env), check=False, capture_output=True)
         return "the array has joined start 1" in head.text
@@ -266,6 +267,7 @@ def test_an_array_outlives_a_requeue_of_the_sweeps_job(slurm: Slurm, tmp_path: P
     assert head.wait() == "COMPLETED", head.text
     for job in (first, second):
         job.wait(lambda job=job: again() and False)
-        assert job.state == "COMPLETED" and job.exit_code == 0, job.text
-        assert "error" not in job.text
+        assert job.state == "COMPLETED" and job.exit_code == 0, (job.text, job.facts())
+        assert "\nerror" not in job.text
+        assert job.text.endswith(f"job {head.number} has ended\n"), job.text
     nothing_left(head)
