@@ -94,7 +94,7 @@ def _mark_rows(
 def _explain(figure: Figure, axes: Axes, analysis: Analysis, members: Collection[str]) -> None:
     """The legend."""
     axes.plot([], [], color=INK, lw=2, label=f"{level_text(analysis.sweep.about.alpha)} interval")
-    if any(len(own) > 1 for row in analysis.rows for own in row.seed_means.values()):
+    if any(len(row.runs(analysis.sweep.primary)) > 1 for row in analysis.rows):
         axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
     if members:
         axes.fill_between([], [], color=BAND, label="not distinguishable from the best")
@@ -130,8 +130,8 @@ def _untested(sweep: Sweep, row: System) -> str:
 
 def _seed_gains(row: System, measure: str, zero: float) -> list[float]:
     """Of the seeds that are one of several; a system without seeds has none."""
-    values = row.seed_means[measure] if row.num_launched else {}
-    return [value - zero for seed, value in values.items() if row.statuses[seed] != "collapsed"]
+    runs = row.runs(measure).items()
+    return [value - zero for seed, value in runs if row.statuses[seed] != "collapsed"]
 
 
 def _draw_gain(

@@ -72,13 +72,13 @@ class Scores:
             marks = enumerate(ascii_lowercase[: len(self.slots)])
             of = tests.get(measure, {})
             note = f"± {number(deviation, self.digits)}"
-            seeds = [f"seed {seed}: {value:.4f}" for seed, value in row.seed_means[measure].items()]
+            seeds = [f"seed {seed}: {value:.4f}" for seed, value in row.runs(measure).items()]
             return TableCell(
                 number(mean, self.digits),
                 letters=tuple(letter(of.get(mark), at, self.alpha) for at, mark in marks),
                 note=note * (spread and not math.isnan(deviation)),
                 face="best" * (round(mean, self.digits) == best),
-                hint=", ".join(seeds) * bool(row.num_launched),
+                hint=", ".join(seeds),
             )
 
         return Column(heading or measure, cell, "l")
@@ -372,8 +372,11 @@ def _cell(summary: System) -> dict[str, Any]:
         "seeds_launched": summary.num_launched,
         "fates": summary.statuses,
         "measures": {
-            measure: {"mean": summary.mean(measure), "per_seed": per_seed}
-            for measure, per_seed in summary.seed_means.items()
+            measure: {
+                "mean": summary.mean(measure),
+                "per_seed": summary.runs(measure) if summary.statuses else values,
+            }
+            for measure, values in summary.seed_means.items()
         },
     }
 

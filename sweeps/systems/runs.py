@@ -5,11 +5,13 @@ or, of several, the mean over them.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -277,7 +279,8 @@ def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
 def _check_on_all(
     by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet], *, separate_runs: bool
 ) -> None:
-    """Refuse a system without a run on some query set, and separate runs on a single one."""
+    """Refuse a system without a run on some query set, a run that is not on all of them unless runs
+    are separate, and separate runs on a single one."""
     if separate_runs and len(sets) < 2:
         raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
     for system, own in by_system.items():
@@ -287,6 +290,15 @@ def _check_on_all(
                 f"every system must be on every collection, but {system} has no run on "
                 f"{names_text(lacks)}; it is on {names_text(sorted(has))}"
             )
+        for run, one in product(() if separate_runs or _trained(own) else own, sets):
+            if not {*run.on} & {"", one.name}:
+                counts = Counter(name for run in own for name in run.on)
+                listed = ", ".join(f"{counts[one.name]} for {one.name}" for one in sets)
+                raise BadInput(
+                    f"every training run must be on every collection, but seed {run.seed} of "
+                    f"{system} is not on {one.name} (runs: {listed}); where it was trained on each "
+                    "collection, --separate-runs (in Python separate_runs=True) takes any number"
+                )
 
 
 def _fixed(
@@ -359,16 +371,22 @@ def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None)
             name: _runs_of(part, f"{where} on {name}" if name else where, tracking_uri)
             for name, part in (source if isinstance(source, Mapping) else {"": source}).items()
         }
-        if len(set(map(len, by_set.values()))) > 1:
-            listed = ", ".join(f"{len(own)} for {name}" for name, own in by_set.items())
-            raise BadInput(f"every training run must be on every query set; {where} has {listed}")
-        runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
+        runs += by_number(by_set)
     seeds = [next(iter(run.values())).seed for run in runs]
     # Seeds that are missing or repeated say nothing; numbers at least keep runs apart.
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(1, len(runs) + 1))
     by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0])
     return [SystemRun(system, seed, run) for seed, run in by_seed]
+
+
+T = TypeVar("T")
+
+
+def by_number(by_set: Mapping[str, Sequence[T]]) -> list[dict[str, T]]:
+    """The k-th run of every query set that has so many; separate runs may differ in number."""
+    most = max(map(len, by_set.values()))
+    return [{name: own[k] for name, own in by_set.items() if k < len(own)} for k in range(most)]
 
 
 def _runs_of(
@@ -632,11 +650,6 @@ def _parts(
     for one in sets if "" not in run.on else ():
         if one.name in run.on:
             yield run.on[one.name], [one]
-        elif not any(part.trained for part in run.on.values()):
-            raise BadInput(
-                f"every run that was not trained there must be on every query set, seed {run.seed} "
-                f"of {run.system} is not on {one.name}"
-            )
     if "" not in run.on:
         return
     owner: dict[str, str] = {}

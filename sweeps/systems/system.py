@@ -89,6 +89,12 @@ class System:
         """The comparison with the first baseline, if there is one."""
         return self.tests.get(measure, {}).get("a")
 
+    def runs(self, measure: str) -> dict[int, float]:
+        """{seed: mean over queries} of its runs; none of a system without seeds, nor of a mean over
+        collections whose runs are separate: no run is on all of them."""
+        values = self.seed_means[measure].items()
+        return {seed: value for seed, value in values if seed in self.statuses}
+
     def deviation(self, measure: str) -> float:
         """The standard deviation of the seed means; NaN for one seed."""
         values = list(self.seed_means[measure].values())

@@ -28,7 +28,7 @@ from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
 from sweeps.store.sweep_file import CORRECT_OVER, MEASURE
-from sweeps.systems.runs import MEASURES, TIES, RunSource
+from sweeps.systems.runs import MEASURES, TIES, RunSource, by_number
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
@@ -326,12 +326,7 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
             f"{SET} in a run needs named query sets (--qrels NAME=FILE; in Python systems={{name: "
             f"path}} and qrels={{set: judgments}}), got {text}"
         )
-    by_set = {name: _files(text.replace(SET, name)) for name in sets}
-    counts = {name: len(paths) for name, paths in by_set.items()}
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{count} for {name}" for name, count in counts.items())
-        raise BadInput(f"every training run must have ranked every query set; {text} has {shown}")
-    return [dict(zip(by_set, paths, strict=True)) for paths in zip(*by_set.values(), strict=True)]
+    return [*by_number({name: _files(text.replace(SET, name)) for name in sets})]
 
 
 def _files(text: str) -> list[str]:

@@ -119,6 +119,29 @@ def test_separate_runs_differ_in_their_seed_variance_alone(years: Path) -> None:
     assert separate.num_seeds_system == 3
 
 
+@pytest.mark.parametrize("numbers", [(3, 3), (3, 2)])
+def test_separate_runs_have_a_page_and_may_differ_in_number(
+    years: Path, numbers: tuple[int, int], tmp_path: Path
+) -> None:
+    for name, number in zip(("y19", "y20"), numbers, strict=True):
+        shutil.copytree(years / name, tmp_path / name)
+        for path in tmp_path.glob(f"{name}/*.run"):
+            if int(path.suffixes[0][1:]) > number:
+                path.unlink()
+    words = [f"{system}={tmp_path}/{{set}}/{system}.*.run" for system in ("firstp", "maxp", "sump")]
+    words += [f"--qrels={name}={years}/{name}.qrels" for name in ("y19", "y20")]
+    words += ["--measures", "RR", "--out", str(tmp_path / "out")]
+    refused = 2 if numbers == (3, 2) else 0
+    assert run_command(lambda: main(words)) == refused
+    assert run_command(lambda: main([*words, "--separate-runs"])) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    for cell in results["cells"]:
+        per_seed = {name: len(own["per_seed"]) for name, own in cell["measures"].items()}
+        assert per_seed == {"mean RR": 0, "y19 RR": numbers[0], "y20 RR": numbers[1]}
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "seed 0" not in page and "maxp: +0." in page
+
+
 def test_pairs_of_collections_and_of_the_mean_are_families_of_their_own(years: Path) -> None:
     found = of_years(years).analysis
     text = " ".join(" ".join(pairs_text(found, all_pairs(found))).split())
@@ -222,8 +245,12 @@ def test_query_sets_need_names_files_and_runs_of_their_own(years: Path, tmp_path
         (tmp_path / name).mkdir()
         for number in range(count):
             (tmp_path / name / f"maxp.{number}.run").write_text("q1 Q0 d1 1 1.0 tag\n")
-    with pytest.raises(BadInput, match="3 for y19, 2 for y20"):
-        systems_of([f"maxp={tmp_path}/{{set}}/maxp.*.run"], sets=["y19", "y20"])
+        shutil.copy(years / name / "sump.1.run", tmp_path / name)
+    words = [f"{system}={tmp_path}/{{set}}/{system}.*.run" for system in ("maxp", "sump")]
+    with pytest.raises(
+        BadInput, match=r"maxp is not on y20 \(runs: 3 for y19, 2 for y20\); .* --separate-runs"
+    ):
+        compare_runs(systems_of(words, sets=[*sets]), sets)
     for words in (["a=x", "b"], ["a=x", "a=y"]):
         with pytest.raises(BadInput, match=r"NAME=FILE|'a'"):
             query_sets_of(words)
