@@ -50,7 +50,7 @@ from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE, opened
 from sweeps.systems.access import record_access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
-from sweeps.systems.runs import MEASURES, TIES, query_set_names
+from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL, query_set_names
 from sweeps.systems.sources import ranking_of, training_runs
 from sweeps.terminal.command_line import INTERPOLATE
 
@@ -206,12 +206,19 @@ def _one_qrels(name: str, value: Any) -> Qrels:
     return given.qrels(name, value)
 
 
-@takes(run=_one_run, qrels=_one_qrels, measures=names(" of measures", unique=False))
-def measure(run: Any, qrels: Any, measures: str | Sequence[str] = MEASURES) -> MeasuredRun:
+@takes(
+    run=_one_run,
+    qrels=_one_qrels,
+    measures=names(" of measures", unique=False),
+    ties=one_text("a rule for ties", TIES),
+)
+def measure(
+    run: Any, qrels: Any, measures: str | Sequence[str] = MEASURES, *, ties: str = TREC_EVAL
+) -> MeasuredRun:
     """The measures of one run: {query: {document: score}}, a data frame, or a source of `ranksweep
     measure` (a TREC run, `ir:ID`, `DIR:LABEL` of a sweep with one seed). `qrels` are a file,
     `ir:ID`, a data frame or {query: {document: relevance}}; `measures` are names of ir_measures.
-    Equal scores rank by ascending document id, as in `compare`. Raises `BadInput`.
+    Equal scores rank as `ties` says, trec_eval or doc_id, as in `compare`. Raises `BadInput`.
 
     Examples:
         >>> import ranksweep
@@ -221,7 +228,7 @@ def measure(run: Any, qrels: Any, measures: str | Sequence[str] = MEASURES) -> M
         {'RR': 0.75, 'P@1': 0.5}
     """
     ranked, judged = cast(RankedFile, run), cast(Qrels, qrels)
-    return measured_run(ranked, judged, tuple(measures) or MEASURES)
+    return measured_run(ranked, judged, tuple(measures) or MEASURES, ties)
 
 
 def _systems(name: str, value: Any) -> dict[str, Any]:
@@ -378,7 +385,7 @@ def compare(
         margin: a difference up to this size counts as practically equal.
         paired_seeds: run i of every system shares its randomness with run i of the others.
         separate_runs: systems were trained on each query set; their runs there are independent.
-        ties: rank of equal scores of runs, doc_id (the default) or as trec_eval.
+        ties: rank of equal scores of runs: as trec_eval sorts them (the default), or doc_id.
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
         clusters: of queries whose scores may be correlated: {query_id: cluster}, a data frame or a

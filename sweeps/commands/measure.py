@@ -7,23 +7,24 @@ from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write, is_there
 from sweeps.report.measured import measured_run
-from sweeps.systems.runs import MEASURES
+from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL
 from sweeps.systems.sources import ranking_of
-from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.command_line import TIES_HELP, Parser, check_writable
 from sweeps.terminal.escape import csv_frame
 from sweeps.terminal.text import say
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the measures of one run over the judged queries, with 95% intervals for new queries
-    (Student's t). Equal scores rank by ascending document id, as in `ranksweep compare`, which
-    tests runs against each other."""
+    (Student's t). Equal scores rank as trec_eval sorts them, as in `ranksweep compare`, which tests
+    runs against each other."""
     parser = Parser("ranksweep measure", main.__doc__)
     add = parser.add_argument
     add("run", metavar="RUN", help="a TREC run, ir:ID, or a sweep's DIR:LABEL of one seed")
     add("--qrels", required=True, metavar="FILE|ir:ID", help="the judgments")
     shown = f"default: {' '.join(MEASURES)}; MODULE:FUNCTION is one of yours"
     add("--measures", nargs="+", default=MEASURES, metavar="MEASURE", help=shown)
+    add("--ties", choices=TIES, default=TREC_EVAL, help=TIES_HELP)
     written = "also write query_id, measure, value, which `compare` reads"
     add("--per-query", type=Path, metavar="FILE.csv", help=written)
     given = parser.parse_args(argv)
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
             if file.exists() and is_there(read) and file.samefile(read):
                 raise BadInput(f"--per-query would replace {read}, which is read; name another")
     qrels, ranked = named_qrels(given.qrels), ranking_of(given.run)
-    measured = measured_run(ranked, qrels, given.measures)
+    measured = measured_run(ranked, qrels, given.measures, given.ties)
     say(f"{given.run}: {len(qrels)} judged queries\n\n{measured!r}")
     if file is not None:
         # As `per_query` of every trial: by measure, then by query.

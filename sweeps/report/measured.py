@@ -12,10 +12,19 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels
 from sweeps.report.table import wrapped
-from sweeps.systems.runs import MEASURES, num_tied, order_notes, ranks_as_scores, ties_note
+from sweeps.systems.runs import (
+    MEASURES,
+    TREC_EVAL,
+    means_by_rules,
+    num_tied,
+    order_notes,
+    ranks_as_scores,
+    tie_notes,
+)
 from sweeps.systems.sources import measure_key
-from sweeps.terminal.notation import TIE_POLICY
 from sweeps.terminal.text import columns
+
+DIGITS = 4  # of a mean that is shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,28 +89,34 @@ class MeasuredRun:
     def __repr__(self) -> str:
         rows = [["measure", "mean", "95% interval"]]
         for row in self.frame.itertuples():
-            ends = "—" if np.isnan(row.ci_low) else f"[{row.ci_low:.4f}, {row.ci_high:.4f}]"
-            rows.append([row.measure, f"{row.mean:.4f}", ends])
+            low, mean, high = (f"{x:.{DIGITS}f}" for x in (row.ci_low, row.mean, row.ci_high))
+            rows.append([row.measure, mean, "—" if np.isnan(row.ci_low) else f"[{low}, {high}]"])
         notes = [line for note in self.notes for line in wrapped(note)]
         return "\n".join([*columns(rows, "lrr"), *notes])
 
 
 def measured_run(
-    ranked: RankedFile, qrels: Qrels, measures: Sequence[str] = MEASURES
+    ranked: RankedFile, qrels: Qrels, measures: Sequence[str] = MEASURES, ties: str = TREC_EVAL
 ) -> MeasuredRun:
-    """The measures of a run. Raises `BadInput` for a measure that cannot be computed, and where no
-    ranked document is judged."""
+    """The measures of a run, with equal scores in the order of a rule. Raises `BadInput` for a
+    measure that cannot be computed, and where no ranked document is judged."""
     names = [measure_key(name) for name in measures]
     check_measures(names, [qrels])
-    notes = tuple(_notes(ranked, qrels))
-    values = per_query(qrels, ranks_as_scores(ranked.run), names)
+    notes = [*_notes(ranked, qrels)]
+    values = per_query(qrels, ranks_as_scores(ranked.run, ties), names)
     order = {name: place for place, name in enumerate(names)}
     values = values.sort_values("measure", key=lambda own: own.map(order), kind="stable")
-    return MeasuredRun(values.reset_index(drop=True), notes)
+    judged = {query_id: ranked.run[query_id] for query_id in qrels if query_id in ranked.run}
+    if num_tied(judged, TREC_EVAL):  # in single precision: ties by either rule
+        moved = {
+            ("", name): own for name, own in means_by_rules(qrels, judged, names, ties).items()
+        }
+        notes += tie_notes(num_tied(judged, ties), ties, moved, DIGITS)
+    return MeasuredRun(values.reset_index(drop=True), tuple(notes))
 
 
 def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
-    """What was counted as 0 or excluded, ties, and scores that contradict ranks. Raises `BadInput`
+    """What was counted as 0 or excluded, and scores that contradict ranks. Raises `BadInput`
     where no ranked document is judged."""
     run = ranked.run
     if not any(grade > 0 for judged in qrels.values() for grade in judged.values()):
@@ -113,5 +128,3 @@ def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
     if extra := len(run.keys() - qrels.keys()):
         yield f"Ranked queries without a judgment, excluded: {extra}."
     yield from (f"Note: {note}" for note in order_notes(ranked))
-    if tied := ties_note(num_tied({q: run[q] for q in qrels if q in run}), TIE_POLICY):
-        yield tied

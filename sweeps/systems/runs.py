@@ -20,7 +20,7 @@ from rank_core.data.named_files import named_qrels
 from rank_core.data.readers import dictionary_qrels, frame_qrels
 from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import check_measures, per_query
+from rank_core.evaluate import check_measures, mean_values, per_query
 from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
@@ -41,7 +41,7 @@ from sweeps.systems.sources import (
     training_runs,
 )
 from sweeps.systems.system import ListReader
-from sweeps.terminal.notation import TIE_POLICY, names_text
+from sweeps.terminal.notation import TIE_POLICY, names_text, number
 
 MEASURES = ("nDCG@10", "RR@10")
 """Default measures of runs."""
@@ -51,13 +51,14 @@ _PLAINLY = 30
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
 _LISTED = 10  # systems of a file in a message
+_MOVED = 6  # means that ties move in a note
 
-DOC_ID = "doc_id"
+DOC_ID, TREC_EVAL = "doc_id", "trec_eval"
 TIES = {
+    TREC_EVAL: "equal scores rank by descending document id, as trec_eval sorts them",
     DOC_ID: TIE_POLICY,
-    "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
-"""{rule for equal scores of a run: its description}."""
+"""{rule for equal scores of a run: its description}, the default first."""
 MEAN = "mean"  # the name of the mean over several query sets
 GIVEN = "as in the given values"  # the unknown tie policy of per-query values
 
@@ -105,6 +106,7 @@ class RunSystems:
     runs: Sequence[SystemRun]
     query_sets: Sequence[QuerySet]
     sweep: Sweep
+    tie_notes: Sequence[str]  # how many documents tie, and the means by the other rule
 
     @property
     def seeds(self) -> dict[str, tuple[int, ...]]:
@@ -154,7 +156,7 @@ def run_systems(
     sets = _judged(qrels) or _own_queries(runs)
     _check_on_all(by_system, sets, separate_runs=separate_runs)
     sets = _with_columns(sets, measures or _shared_measures(runs))
-    scores, trials, notes = _measured(runs, sets, ties)
+    scores, trials, notes, moved = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
     tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "correct_over": correct_over}
@@ -176,7 +178,12 @@ def run_systems(
         **_of_sets(runs, sets, ties),
         **_of_queries(runs, sets, clusters),
     )
-    return RunSystems(runs, sets, sweep)
+    return RunSystems(
+        runs,
+        sets,
+        sweep,
+        tie_notes(int(trials.get("ties", pd.Series([0])).sum()), ties, moved, digits),
+    )
 
 
 def _described(
@@ -365,8 +372,8 @@ def _check_separate(systems: Systems) -> None:
 def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None) -> list[SystemRun]:
     """The runs of a system; those without seeds of their own are numbered from 1."""
     runs: list[dict[str, TrainingRun]] = []
-    for number, source in enumerate(sources, start=1):
-        where = f"run {number} of {system}"
+    for place, source in enumerate(sources, start=1):
+        where = f"run {place} of {system}"
         by_set = {
             name: _runs_of(part, f"{where} on {name}" if name else where, tracking_uri)
             for name, part in (source if isinstance(source, Mapping) else {"": source}).items()
@@ -498,7 +505,7 @@ def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[
 def _rule_for_ties(given: str | None, runs: Sequence[SystemRun]) -> str:
     """The rule for equal scores; refuses one where nothing has scores."""
     if given is None:
-        return DOC_ID
+        return TREC_EVAL
     _check_names("rule for ties", [given], TIES)
     if all(part.ranking is None for run in runs for part in run.on.values()):
         raise BadInput(f"--ties {given} needs a run: per-query values have no scores that tie")
@@ -553,14 +560,14 @@ def _with_columns(sets: Sequence[QuerySet], measures: Sequence[str]) -> list[Que
 
 def _measured(
     runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
-) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str], "Moved"]:
     """The values of every run on the judged queries of every set, a measure under the name of its
     column; a row for every run, with its ties where it is a ranking; notes on queries counted as 0
-    or excluded."""
+    or excluded; the means of runs with ties by both rules."""
     ranked = any(part.ranking for run in runs for part in run.on.values())
     for one in sets if ranked else ():
         check_measures(list(one.columns), [one.qrels])
-    tables, trials = [], []
+    tables, trials, others = [], [], []
     answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
     seen: dict[tuple[str, str], list[tuple[str, Run | str]]] = {}  # of a system on a set
@@ -577,6 +584,8 @@ def _measured(
                     kept = _ranked(part.where, ranking, one)
                     tied += num_tied(kept, ties)
                     table = per_query(one.qrels, ranks_as_scores(kept, ties), list(one.columns))
+                    if num_tied(kept, TREC_EVAL):  # in single precision: ties by either rule
+                        others.append((run.system, one, kept))
                 measure = table["measure"].map(one.columns)
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
@@ -599,7 +608,38 @@ def _measured(
             )
     scores = pd.concat(tables, ignore_index=True).assign(split="judged")
     notes += _other_scale(scores)
-    return scores, pd.DataFrame(trials), notes
+    return scores, pd.DataFrame(trials), notes, _moved(others, ties)
+
+
+Moved = dict[tuple[str, str], tuple[float, float]]
+"""{(system, measure): its mean by the rule for ties that is used, and by the other one}."""
+
+
+def _moved(tied: Iterable[tuple[str, QuerySet, Run]], ties: str) -> Moved:
+    """The means of runs with ties: of a system, over these."""
+    means: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for system, one, run in tied:
+        for measure, own in means_by_rules(one.qrels, run, list(one.columns), ties).items():
+            means.setdefault((system, one.columns[measure]), []).append(own)
+    return {
+        name: (float(np.mean([a for a, _ in own])), float(np.mean([b for _, b in own])))
+        for name, own in means.items()
+    }
+
+
+def means_by_rules(
+    qrels: Qrels, run: Run, measures: Sequence[str], ties: str
+) -> dict[str, tuple[float, float]]:
+    """{measure: the mean of a run by a rule for ties, and by the other one}."""
+    used, other = (
+        mean_values(per_query(qrels, ranks_as_scores(run, rule), measures))
+        for rule in (ties, _other_rule(ties))
+    )
+    return {name: (used[name], other[name]) for name in measures}
+
+
+def _other_rule(ties: str) -> str:
+    return next(rule for rule in TIES if rule != ties)
 
 
 def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
@@ -637,9 +677,23 @@ def order_notes(file: RankedFile) -> Iterator[str]:
         )
 
 
-def ties_note(tied: int, policy: str) -> str:
-    """The number of tied documents and their order; "" without any."""
-    return f"{tied:,} documents tie with another; {policy}." if tied else ""
+def tie_notes(tied: int, ties: str, moved: Moved, digits: int) -> list[str]:
+    """The number of tied documents and their order, and the means that differ by the other rule in
+    a digit that is shown."""
+    notes = []
+    if tied:
+        tie = "document ties" if tied == 1 else "documents tie"
+        notes.append(f"{tied:,} {tie} with another; {TIES[ties]}.")
+    by_other = [
+        f"{measure} {number(other, digits)}{f' of {system}' if system else ''}, not "
+        f"{number(used, digits)}"
+        for (system, measure), (used, other) in moved.items()
+        if number(used, digits) != number(other, digits)
+    ]
+    if by_other:
+        rule = _other_rule(ties)
+        notes.append(f"With --ties {rule}: {names_text(by_other, _MOVED)}.")
+    return notes
 
 
 def _parts(
@@ -713,7 +767,7 @@ def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
     return ranked
 
 
-def ranks_as_scores(ranked: Run, ties: str = "doc_id") -> Run:
+def ranks_as_scores(ranked: Run, ties: str = TREC_EVAL) -> Run:
     """The run with ranks for scores: evaluation tools break ties in different ways."""
     return {
         query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(_ordered(scores, ties))}
@@ -722,16 +776,16 @@ def ranks_as_scores(ranked: Run, ties: str = "doc_id") -> Run:
 
 
 def _ordered(scores: Mapping[str, float], ties: str) -> list[str]:
-    by_id = sorted(scores, reverse=ties == "trec_eval")
+    by_id = sorted(scores, reverse=ties == TREC_EVAL)
     return sorted(by_id, key=lambda doc_id: -_compared_score(scores[doc_id], ties))
 
 
 def _compared_score(score: float, ties: str) -> float:
     """trec_eval keeps scores in single precision: 10 and 10.00000001 tie."""
-    return float(np.float32(score)) if ties == "trec_eval" else score
+    return float(np.float32(score)) if ties == TREC_EVAL else score
 
 
-def num_tied(ranked: Run, ties: str = "doc_id") -> int:
+def num_tied(ranked: Run, ties: str) -> int:
     """The documents that tie with another one that is counted."""
     return sum(
         len(scores) - len({_compared_score(score, ties) for score in scores.values()})

@@ -49,6 +49,10 @@ CLUSTERS_HELP = (
     "(queries that share relevant documents), or group (the field group of the queries)"
 )
 CLUSTERS_OF = "FILE|auto|group"
+TIES_HELP = (
+    "equal scores of a run rank as trec_eval sorts them, by descending document id in single "
+    "precision, or by ascending doc_id (default: %(default)s)"
+)
 VERBOSE = "also print the details: test, correction, seeds, unjudged documents"
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)")

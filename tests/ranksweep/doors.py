@@ -197,7 +197,7 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
         "margin": 0.01,
         "paired_seeds": False,
         "separate_runs": False,
-        "ties": "doc_id",
+        "ties": "trec_eval",
         "digits": 3,
         "tracking_uri": None,
     }
@@ -226,7 +226,8 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
         "ranksweep.load": Door(ranksweep.load, {"where": sweep, "interpolate": ""}),
         "ranksweep.compare": Door(ranksweep.compare, {"systems": systems, "qrels": QRELS, **own}),
         "ranksweep.measure": Door(
-            ranksweep.measure, {"run": RUN, "qrels": QRELS, "measures": ["RR", "nDCG@10"]}
+            ranksweep.measure,
+            {"run": RUN, "qrels": QRELS, "measures": ["RR", "nDCG@10"], "ties": "trec_eval"},
         ),
         "Sweep.plot": Door(loaded.plot, {"name": "forest"}),
         "TestedTable.plot": Door(loaded.table().plot, {"name": "forest"}),

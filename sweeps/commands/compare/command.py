@@ -28,12 +28,13 @@ from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
 from sweeps.store.sweep_file import CORRECT_OVER, MEASURE
-from sweeps.systems.runs import MEASURES, TIES, RunSource, by_number
+from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL, RunSource, by_number
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
     CORRECT_OVER_HELP,
+    TIES_HELP,
     VERBOSE,
     Need,
     Parser,
@@ -160,9 +161,7 @@ def _parser() -> Parser:
     margin = "differences up to this size count as practically equal (default: %(default)s)"
     add("--margin", type=float, default=0.01, help=margin)
     add("--clusters", default="", metavar=CLUSTERS_OF, help=CLUSTERS_HELP)
-    ties = "equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
-    ties += "descending id in single precision (default: %(default)s)"
-    add("--ties", choices=TIES, default="doc_id", help=ties)
+    add("--ties", choices=TIES, default=TREC_EVAL, help=TIES_HELP)
     digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"
     add("--digits", type=int, choices=range(1, 7), default=3, metavar="N", help=digits)
     gate = "decide whether the second system is better than the first (with --margin: not worse by "

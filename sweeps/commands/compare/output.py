@@ -36,7 +36,6 @@ from sweeps.report.terminal import (
 )
 from sweeps.store.records import RESULT, SCORES
 from sweeps.store.sweep_file import FILE
-from sweeps.systems.runs import ties_note
 from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
 from sweeps.terminal.text import numbered
 
@@ -71,6 +70,7 @@ def comparison_text(
     meant = [line for text in meanings for line in wrapped(text)]
     lines += ["", *(meant if verbose else filter(None, [marks_line(analysis)]))]
     lines += [""] * bool(lines[-1])
+    lines += [line for note in comparison.tie_notes for line in wrapped(note)]
     more = [*interaction_sentences(analysis), *_reservations(comparison)]
     return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose, more=more), ""])
 
@@ -104,7 +104,6 @@ def _meanings(comparison: RunComparison, compact: bool) -> list[str]:
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
         *remarks_on_values(analysis),
-        ties_note(comparison.tied, sweep.tie_policy) or "",
     )
     return [text for text in sentences if text]
 
@@ -202,7 +201,7 @@ def write_files(
                 one.name: {"file": one.where, "num_queries": len(one.qrels)} for one in judged
             },
             "tied_scores": comparison.tied,
-            "notes": [*notes(comparison.analysis), *remarks],
+            "notes": [*notes(comparison.analysis), *comparison.tie_notes[1:], *remarks],
             "pairs": [
                 {"comparison": pair.comparison.facts, "p_tukey": pair.p_tukey} for pair in pairs
             ],

@@ -1,12 +1,16 @@
 """Equal scores of third-party runs: one rule, and trec_eval's own where it is asked for."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytrec_eval
 
+import ranksweep
 from rank_core.data.trec import read_qrels, read_run, write_lines
+from sweeps.__main__ import main
 from sweeps.report.caption import notes
 from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.systems.runs import TIES
@@ -78,6 +82,98 @@ def test_all_values_are_those_of_trec_eval(files):
             assert row.value == pytest.approx(theirs, abs=1e-12), (name, row)
             compared_values += 1
     assert compared_values == len(STEPS) * QUERIES * len(MEASURES)
+
+
+def by_command(*words: str) -> Callable[..., pd.DataFrame]:
+    def values(files: dict[str, Path], names: list[str]) -> pd.DataFrame:
+        out = files["qrels"].parent / "values.csv"
+        command = [*words, "--qrels", str(files["qrels"]), "--measures", *names]
+        assert main([*command, "--per-query", str(out)]) == 0
+        return pd.read_csv(out, dtype={"query_id": str})
+
+    return values
+
+
+def by_compare(files: dict[str, Path], names: list[str]) -> pd.DataFrame:
+    words = ["compare", str(files["few"]), str(files["many"]), "--qrels", str(files["qrels"])]
+    out = files["qrels"].parent / "compared"
+    assert main([*words, "--measures", *names, "--out", str(out)]) == 0
+    found = pd.read_parquet(out / "per_query.parquet")
+    return found[found["system"] == "few"]
+
+
+def rows_of(file: Path) -> list[tuple[str, str, float]]:
+    return [(q, d, s) for q, own in read_run(file).items() for d, s in own.items()]
+
+
+DOORS = {
+    "measure": lambda files, names: by_command("measure", str(files["few"]))(files, names),
+    "compare": by_compare,
+    "a file in Python": lambda files, names: (
+        ranksweep.measure(files["few"], files["qrels"], names).per_query
+    ),
+    "a dictionary": lambda files, names: (
+        ranksweep.measure(read_run(files["few"]), read_qrels(files["qrels"]), names).per_query
+    ),
+    "a frame": lambda files, names: (
+        ranksweep.measure(
+            pd.DataFrame(rows_of(files["few"]), columns=["qid", "docno", "score"]),
+            files["qrels"],
+            names,
+        ).per_query
+    ),
+    "compare in Python": lambda files, names: compare_runs(
+        {name: (read_run_frame(files[name]),) for name in STEPS}, files["qrels"], measures=names
+    ).sweep.scores.query("cell == 'few'"),
+}
+
+
+def read_run_frame(file: Path) -> pd.DataFrame:
+    return pd.DataFrame(rows_of(file), columns=["query_id", "doc_id", "score"])
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_values_of_every_door_are_those_of_trec_eval(files, door):
+    tool = pytrec_eval.RelevanceEvaluator(read_qrels(files["qrels"]), set(MEASURES.values()))
+    expected = tool.evaluate(read_run(files["few"]))
+    found = DOORS[door](files, [*MEASURES])
+    assert len(found) == QUERIES * len(MEASURES)
+    for row in found.itertuples():
+        theirs = expected[row.query_id][MEASURES[row.measure]]
+        assert row.value == pytest.approx(theirs, abs=1e-12), row
+
+
+@pytest.mark.parametrize("rule", TIES)
+@pytest.mark.parametrize("command", ["measure", "compare"])
+def test_where_the_rules_differ_in_a_shown_digit_both_means_are_said(files, command, rule, capsys):
+    other = next(one for one in TIES if one != rule)
+    rows = [(q, d, score // 40) for q, d, score in rows_of(files["many"])]
+    write_lines(files["many"], [f"{q} Q0 {d} 1 {score} x" for q, d, score in rows])
+    qrels, run = read_qrels(files["qrels"]), read_run(files["many"])
+    digits = 4 if command == "measure" else 3
+    used, moved = (ranksweep.measure(run, qrels, "P@5", ties=one).means["P@5"] for one in TIES)
+    assert f"{used:.{digits}f}" != f"{moved:.{digits}f}"
+    used, moved = (used, moved) if rule == "trec_eval" else (moved, used)
+    words = [command, str(files["many"]), *([str(files["few"])] if command == "compare" else [])]
+    words += ["--qrels", str(files["qrels"]), "--measures", "P@5"]
+    assert main([*words, *(["--ties", rule] if rule != "trec_eval" else [])]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "documents tie with another; " + TIES[rule] in out
+    of = " of many" * (command == "compare")
+    assert f"With --ties {other}: P@5 {moved:.{digits}f}{of}, not {used:.{digits}f}" in out
+
+
+def test_a_run_without_ties_has_no_word_on_them(files, capsys):
+    for name in STEPS:
+        run = read_run(files[name])
+        rows = [(q, d, -rank) for q, own in run.items() for rank, d in enumerate(own)]
+        write_lines(files[name], [f"{q} Q0 {d} {-rank + 1} {rank}.0 x" for q, d, rank in rows])
+    for words in (
+        ["measure", str(files["few"])],
+        ["compare", str(files["few"]), str(files["many"])],
+    ):
+        assert main([*words, "--qrels", str(files["qrels"])]) == 0
+        assert " tie" not in capsys.readouterr().out
 
 
 def test_the_rule_changes_values_and_is_named(files):
