@@ -134,6 +134,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
     """The exit code of a command: its own, or that of bad input, Ctrl-C or a closed output (`|
     head`). A user's code that the command names is found in the working directory as well."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # ASCII or Latin-1 lacks some of our characters
             stream.reconfigure(errors="replace")
@@ -188,6 +189,19 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         place = f"{error.filename}: " if error.filename else ""
         print_error(str(BadInput(f"{place}{error.strerror}")))  # shortens overlong words
         return BAD_INPUT
+
+
+def _open_closed_streams() -> None:
+    """Opens standard streams that a shell has closed (`>&-`): Python has None in their places, and
+    the next file that is opened would have their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            while os.open(os.devnull, os.O_RDWR) < number:
+                pass
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def _see_working_directory() -> None:

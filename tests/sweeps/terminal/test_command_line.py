@@ -198,3 +198,15 @@ def test_a_module_that_stands_in_for_a_library_is_named(beside, file, text, caps
 def test_an_error_of_a_module_of_another_name_is_its_own(beside):
     with pytest.raises(AttributeError, match="Class"):
         beside("a_module_of_mine.py", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_stream_that_the_shell_has_closed_is_no_error(closed, tmp_path):
+    (tmp_path / "qrels").write_text("q1 0 d1 1\n")
+    (tmp_path / "run").write_text("q1 Q0 d1 1 2.5 x\n")
+    out = tmp_path / "out.csv"
+    words = f"-m sweeps measure {tmp_path}/run --qrels {tmp_path}/qrels --per-query {out}"
+    command = f"{sys.executable} {words} {closed}"
+    ended = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert out.read_text().startswith("query_id,measure,value")

@@ -145,22 +145,23 @@ def test_the_values_of_every_door_are_those_of_trec_eval(files, door):
 
 @pytest.mark.parametrize("rule", TIES)
 @pytest.mark.parametrize("command", ["measure", "compare"])
-def test_where_the_rules_differ_in_a_shown_digit_both_means_are_said(files, command, rule, capsys):
-    other = next(one for one in TIES if one != rule)
-    rows = [(q, d, score // 40) for q, d, score in rows_of(files["many"])]
-    write_lines(files["many"], [f"{q} Q0 {d} 1 {score} x" for q, d, score in rows])
-    qrels, run = read_qrels(files["qrels"]), read_run(files["many"])
-    digits = 4 if command == "measure" else 3
-    used, moved = (ranksweep.measure(run, qrels, "P@5", ties=one).means["P@5"] for one in TIES)
-    assert f"{used:.{digits}f}" != f"{moved:.{digits}f}"
-    used, moved = (used, moved) if rule == "trec_eval" else (moved, used)
-    words = [command, str(files["many"]), *([str(files["few"])] if command == "compare" else [])]
-    words += ["--qrels", str(files["qrels"]), "--measures", "P@5"]
+def test_where_the_rules_differ_in_a_shown_digit_both_means_are_said(
+    tmp_path, command, rule, capsys
+):
+    write_lines(tmp_path / "qrels", [f"{query} 0 z 1" for query in range(QUERIES)])
+    lines = [f"{query} Q0 {doc_id} 1 2 x" for query in range(QUERIES) for doc_id in "az"]
+    write_lines(tmp_path / "tied.run", lines)
+    write_lines(tmp_path / "other.run", [f"{query} Q0 z 1 2 x" for query in range(QUERIES)])
+    digits, of = (4, "") if command == "measure" else (3, " of tied")
+    words = [command, str(tmp_path / "tied.run")]
+    words += [str(tmp_path / "other.run")] * (command == "compare")
+    words += ["--qrels", str(tmp_path / "qrels"), "--measures", "RR"]
     assert main([*words, *(["--ties", rule] if rule != "trec_eval" else [])]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "documents tie with another; " + TIES[rule] in out
-    of = " of many" * (command == "compare")
-    assert f"With --ties {other}: P@5 {moved:.{digits}f}{of}, not {used:.{digits}f}" in out
+    assert f"{QUERIES} documents tie with another; {TIES[rule]}." in out
+    used, other = (1, 0.5) if rule == "trec_eval" else (0.5, 1)
+    named = next(one for one in TIES if one != rule)
+    assert f"With --ties {named}: RR {other:.{digits}f}{of}, not {used:.{digits}f}." in out
 
 
 def test_a_run_without_ties_has_no_word_on_them(files, capsys):
