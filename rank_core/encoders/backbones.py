@@ -59,6 +59,7 @@ from rank_core.encoders.decoder_rerankers import (
 )
 from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.module_chain import (
+    CALLED,
     Unread,
     encoder_folder,
     gives_vectors,
@@ -178,7 +179,7 @@ def _chain_layout(
     if chain.problem:
         return chain, usual
     if chain.chats:
-        return chain, chat_layout(name, tokenizer, stated_prompt(chain.folder))
+        return chain, chat_layout(name, tokenizer, chain.folder)
     try:
         layout = pair_layout(tokenizer, segments)
     except Unread as reason:
@@ -209,7 +210,8 @@ def _hash_with_modules(
     scores = any(module.kind == "LogitScore" for module in stated_modules(top))
     further += module_folders(top) if chain or scores or gives_vectors(top) else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
-    if layout.before_query or layout.before_text or stated_prompt(top):
+    called = transformer_settings(encoder_folder(top)).get(CALLED) and not gives_vectors(top)
+    if layout.before_query or layout.before_text or stated_prompt(top) or called:
         parts.append(json.dumps(layout))  # rows had other tokens once
     if e5 := e5_name(name, top):
         parts.append(e5)  # its prompts are in no other file

@@ -11,6 +11,7 @@ of what follows, as in published code; a line break there joins no punctuation b
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,13 @@ from torch import Tensor
 from rank_core.children import OverLimit, bounded
 from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged, read_json
-from rank_core.encoders.module_chain import Unread, pair_layout, stated_modules, stated_prompt
+from rank_core.encoders.module_chain import (
+    Unread,
+    pair_layout,
+    stated_modules,
+    stated_prompt,
+    template_values,
+)
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 
@@ -99,7 +106,7 @@ def logit_score(
     tokenizer has the text around query and document."""
     for module in stated_modules(folder):
         if module.kind == "LogitScore":
-            layout = chat_layout(name, tokenizer, stated_prompt(folder))
+            layout = chat_layout(name, tokenizer, folder)
             tokens = _score_tokens(folder / module.path / CONFIG, len(tokenizer))
             return LogitScore(*tokens, layout)
     for part, known in TEMPLATES.items():
@@ -111,19 +118,17 @@ def logit_score(
             return LogitScore(_token(name, tokenizer, known.true), false, layout)
     if classifier is None:
         return None
-    own = classifier_layout(name, tokenizer, stated_prompt(folder))
+    own = classifier_layout(name, tokenizer, folder)
     return LogitScore(*classifier, own, classifies=True) if own else None
 
 
-def classifier_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout | None:
+def classifier_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout | None:
     """The text that a tokenizer writes around query and document, by its chat template or as a
     pair; None where it has neither."""
     try:
-        return chat_layout(name, tokenizer, prompt)
-    except BadInput:
-        pass
-    try:
-        return with_prompt(name, tokenizer, pair_layout(tokenizer, 0), prompt)
+        if layout := _template_layout(name, tokenizer, folder):
+            return layout
+        return with_prompt(name, tokenizer, pair_layout(tokenizer, 0), stated_prompt(folder))
     except Unread:
         return None
 
@@ -158,32 +163,93 @@ def _score_tokens(path: Path, num_tokens: int) -> tuple[int, int | None]:
     return true, false  # type: ignore[return-value]
 
 
-def chat_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
-    """The layout by the checkpoint's chat template around query and document, where `prompt` is the
-    system's message, if any. A template is a program: it is run in a process of its own with little
-    time and memory."""
+PROBES = (
+    ("QUERY-4f1c", "DOCUMENT-4f1c"),
+    (" \tis <b>9d27</b> A & 'b'?  \n", '\n\n  <i>\u00c4 "9e"</i> {{ c }}\n|  d \t '),
+    (" ".join(["A7q"] * 300), " ".join(["c2E."] * 6_000)),
+)
+"""(query, document) with which a chat template shows its frame: of several lengths, with white
+space at the ends and inside, capital letters, and marks that filters change."""
+
+
+def chat_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout:
+    """The layout by the checkpoint's chat template around query and document. Raises `BadInput` for
+    a template that is no fixed frame around the two, and for settings in `folder`, the one with its
+    modules, that are not read."""
+    try:
+        layout = _template_layout(name, tokenizer, folder)
+    except Unread as reason:
+        raise BadInput(f"backbone {name}: {reason}") from None
+    if layout is None:
+        raise _no_frame(name, "must have the roles query and document")
+    return layout
+
+
+def _template_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout | None:
+    """The same; None for a template that writes neither query nor document. The prompt of the
+    folder is the system's message. Raises `Unread` for settings that are not read."""
     try:
         template = tokenizer.get_chat_template()
     except Exception:  # of any kind, where there is none or no default
-        template = ""
-    texts = ("QUERY-4f1c", "DOCUMENT-4f1c")
-    for contents in (list(texts), [[{"type": "text", "text": text}] for text in texts]):
-        roles = zip(("query", "document"), contents, strict=True)
-        messages = [{"role": role, "content": part} for role, part in roles]
-        if prompt:
-            alone = isinstance(contents[0], str)
-            system: Any = prompt if alone else [{"type": "text", "text": prompt}]
-            messages.insert(0, {"role": "system", "content": system})
-        values = {**tokenizer.special_tokens_map, "messages": messages}
-        text = _run_template(name, str(template), json.dumps(values)) if template else ""
-        prefix, _, rest = text.partition(texts[0])
-        middle, found, suffix = rest.partition(texts[1])
-        if found and suffix:
-            return _layout(name, tokenizer, prefix, middle, suffix)
-    raise BadInput(
-        f"backbone {name}: its chat template must have the roles query and document, and text "
-        "behind the document"
+        return None
+    values, prompt = template_values(folder), stated_prompt(folder)
+    values = {"add_generation_prompt": False, **tokenizer.special_tokens_map, **values}
+    given = [
+        values | {"messages": _messages(*pair, prompt, structured)}
+        for structured in (False, True)
+        for pair in PROBES
+    ]
+    texts = _run_template(name, str(template), json.dumps(given))
+    frames = [_frame(texts[: len(PROBES)]), _frame(texts[len(PROBES) :])]
+    for frame in frames:
+        if isinstance(frame, tuple):
+            return _layout(name, tokenizer, *frame)
+    if reason := next(filter(None, frames), ""):
+        raise _no_frame(name, str(reason))
+    return None
+
+
+def _no_frame(name: str, reason: str) -> BadInput:
+    return BadInput(
+        f"backbone {name}: its chat template {reason}; a row here is a query and a document in a "
+        "fixed text, which ends behind the document"
     )
+
+
+def _messages(query: str, document: str, prompt: str, structured: bool) -> list[dict[str, Any]]:
+    """The messages of a pair; contents are texts or, structured, lists of parts."""
+    parts = {"system": prompt, "query": query, "document": document}
+    return [
+        {"role": role, "content": [{"type": "text", "text": text}] if structured else text}
+        for role, text in parts.items()
+        if text or role != "system"
+    ]
+
+
+def _frame(texts: Sequence[str]) -> tuple[str, str, str] | str:
+    """The texts before the query, between query and document, and behind it, in what a template
+    writes for `PROBES`; where they are no fixed frame the reason, "" where neither is there."""
+    frames = set[tuple[str, str, str]]()
+    for text, (query, document) in zip(texts, PROBES, strict=True):
+        for role, part in (("query", query), ("document", document)):
+            if not (times := text.count(part)):
+                if not frames:  # the first has nothing that a filter would change
+                    return "" if query not in text else f"does not write the {role} as it is"
+                stripped = part.strip() in text
+                how = "strips white space around" if stripped else "changes or cuts"
+                return f"{how} the {role}"
+            if times > 1:
+                return f"writes the {role} {times} times"
+        prefix, _, rest = text.partition(query)
+        middle, between, suffix = rest.partition(document)
+        if not between:
+            return "writes the document before the query"
+        if not suffix:
+            return "must write text behind the document"
+        frames.add((prefix, middle, suffix))
+    if len(frames) > 1:
+        return "writes other text around other queries or documents (such as their lengths)"
+    return frames.pop()
 
 
 TEMPLATE_SECONDS, TEMPLATE_BYTES, TEMPLATE_LENGTH = 20, 2**30, 100_000
@@ -191,33 +257,38 @@ TEMPLATE_SECONDS, TEMPLATE_BYTES, TEMPLATE_LENGTH = 20, 2**30, 100_000
 _RENDER = """
 from transformers.utils.chat_template_utils import _compile_jinja_template
 bound()
-try:
-    text = _compile_jinja_template(given["template"]).render(**given["values"])
-except MemoryError:
-    raise
-except Exception:  # of Jinja, of any kind: not of these roles
-    text = ""
-print(json.dumps(text[: given["length"]]))
+def rendered(values):
+    try:
+        return _compile_jinja_template(given["template"]).render(**values)[: given["length"]]
+    except MemoryError:
+        raise
+    except Exception:  # of Jinja, of any kind: not of these roles
+        return ""
+print(json.dumps([rendered(values) for values in given["values"]]))
 """
 
 
 @lru_cache(maxsize=16)
-def _run_template(name: str, template: str, values: str) -> str:
-    """What a template writes for these values, in JSON; "" where it refuses them."""
-    usual = {"tools": None, "documents": None, "add_generation_prompt": False}
-    whole = {**usual, **parsed_json(values)}
-    given = {"template": template, "values": whole, "length": TEMPLATE_LENGTH}
+def _run_template(name: str, template: str, values: str) -> list[str]:
+    """What a template writes for each of a list of values, in JSON; "" where it refuses one. A
+    template is a program: it is run in a process of its own with little time and memory."""
+    usual = {"tools": None, "documents": None}
+    given = {
+        "template": template,
+        "values": [usual | own for own in parsed_json(values)],
+        "length": TEMPLATE_LENGTH,
+    }
     try:
-        text: str = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
+        texts: list[str] = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
     except OverLimit:
-        text = TEMPLATE_LENGTH * " "
-    if len(text) >= TEMPLATE_LENGTH:
+        texts = [TEMPLATE_LENGTH * " "]
+    if max(map(len, texts)) >= TEMPLATE_LENGTH:
         raise BadInput(
             f"backbone {name}: its chat template needs more than {TEMPLATE_SECONDS} seconds, "
             f"{TEMPLATE_BYTES / 2**30:.0f} GiB or {TEMPLATE_LENGTH:,} characters for a query and a "
             "document: it is damaged, or made to do harm"
         )
-    return text
+    return texts
 
 
 def _layout(name: str, tokenizer: Any, *parts: str) -> RowLayout:

@@ -40,10 +40,12 @@ from rank_core.encoders.module_chain import (
     module_folders,
     modules_folder,
     other_task,
+    parts_of,
     pooling_of,
     read_table,
     stated_modules,
     steps_of,
+    template_values,
     transformer_settings,
 )
 from rank_core.errors import BadInput, shown, unknown
@@ -58,9 +60,6 @@ LIBRARY_MODULES = (
 KINDS = tuple(name for name, kind in TYPES.items() if kind.loader in ("AutoModel", "AlibiEncoder"))
 """Encoders that read texts here as sentence-transformers has them read; the others have an
 attention of ours, for queries with their documents."""
-SIMPLE = {"transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
-SIMPLE |= {"max_seq_length", "do_lower_case"}
-"""Keys of a Transformer's settings that are read here."""
 READ_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
 READ_KEYS |= {"truncate_dim", "requirements"}
 """Keys of config_sentence_transformers.json that sentence-transformers reads."""
@@ -248,7 +247,7 @@ def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, s
     stated = read_table(encoder / CONFIG)
     pooling, steps, unread = "", list[Step](), ""
     try:
-        pooling, steps = _simple(folder, modules, settings, prompts)
+        pooling, steps = _simple(folder, modules, prompts)
         reason = _why_not(name, encoder, stated)
     except Unread as problem:
         unread = reason = str(problem)
@@ -264,22 +263,17 @@ def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, s
 
 
 def _simple(
-    folder: Path, modules: list[Module], settings: Mapping[str, Any], prompts: tuple[str, str]
+    folder: Path, modules: list[Module], prompts: tuple[str, str]
 ) -> tuple[str, list[Step]]:
     """Pooling and further modules of a chain that is computed here. Raises `Unread` for others."""
-    transformer, pooling, *rest = (*modules, None, None)
-    if transformer is None or transformer.kind != "Transformer":
-        raise Unread(f"its first module is {transformer}, not a Transformer")
-    if pooling is None or pooling.kind != "Pooling":
-        raise Unread(f"its module {pooling} follows a Transformer, where Pooling is read")
+    transformer, pooling, rest = parts_of(modules)
     if "message" in methods_of(folder / transformer.path):
         raise Unread("its Transformer writes its rows by a chat template")
-    if more := sorted(key for key in settings.keys() - SIMPLE if settings[key]):
-        raise Unread(f"its Transformer has the settings {', '.join(more)}")
+    template_values(folder)
     mode, reads_prompt = pooling_of(folder, pooling)
     if not reads_prompt and any(prompts):
         raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
-    return mode, steps_of(folder, [module for module in rest if module is not None])
+    return mode, steps_of(folder, rest)
 
 
 def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@ score and cannot be read is refused by the name of its module: without it, the r
 random.
 """
 
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +86,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """{module of a head: its settings with their defaults; 0 where there is none}."""
 MOST_MODULES = 100
+CALLED, TEMPLATE = "processing_kwargs", "chat_template"
+"""What a tokenizer is called with, and the part of it that a chat template gets."""
+READ_SETTINGS = {"transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
+READ_SETTINGS |= {"max_seq_length", "do_lower_case"}
+"""Keys of a Transformer's settings that are read here."""
+NOT_RENDERED = {
+    "chat_template",
+    "continue_final_message",
+    "max_length",
+    "padding",
+    "restore_suffix",
+}
+NOT_RENDERED |= {"return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize"}
+NOT_RENDERED |= {"tokenizer_kwargs", "truncation"}
+"""Arguments of `apply_chat_template` that are no variables of the template."""
+SAME_ROWS = re.compile(
+    r"(model_kwargs|model_args)\.(add_pooling_layer|attn_implementation|dtype|torch_dtype)"
+    rf"|{CALLED}\.(audio|image|video)\..*"
+    rf"|{CALLED}\.(common|text|{TEMPLATE})\."
+    r"(padding|padding_side|pad_to_multiple_of|restore_suffix|return_tensors|truncation)"
+)
+"""Settings with which a row of text has the same tokens and the same vectors, in fp32."""
 
 
 class Module(NamedTuple):
@@ -166,13 +189,10 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
     for module in modules:
         if module.kind not in READ or not module.type.startswith(f"{LIBRARY}."):
             raise Unread(f"its module {module} is not read; known: {', '.join(READ)}")
-    transformer, pooling, *head = (*modules, None, None)
-    if transformer is None or transformer.kind != "Transformer":
-        raise Unread(f"its first module is {transformer}, not a Transformer")
-    if pooling is None or pooling.kind != "Pooling":
-        raise Unread(f"its module {pooling} follows a Transformer, where Pooling is read")
+    transformer, pooling, head = parts_of(modules)
     methods = methods_of(folder / transformer.path)
-    steps = steps_of(folder, [module for module in head if module is not None])
+    template_values(folder)
+    steps = steps_of(folder, head)
     if SCORES not in {step.gives for step in steps}:
         raise Unread(f"none of its modules ({', '.join(map(str, modules))}) writes {SCORES}")
     described = ", ".join(module.kind for module in modules[1:])
@@ -180,6 +200,17 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
     if not with_prompt and stated_prompt(folder):
         raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
     return Chain(folder, mode, tuple(steps), chats="message" in methods, described=described)
+
+
+def parts_of(modules: Sequence[Module]) -> tuple[Module, Module, list[Module]]:
+    """The Transformer, the Pooling and the modules behind it. Raises `Unread` for a chain of other
+    parts."""
+    transformer, pooling, *rest = (*modules, None, None)
+    if transformer is None or transformer.kind != "Transformer":
+        raise Unread(f"its first module is {transformer}, not a Transformer")
+    if pooling is None or pooling.kind != "Pooling":
+        raise Unread(f"its module {pooling} follows a Transformer, where Pooling is read")
+    return transformer, pooling, [module for module in rest if module is not None]
 
 
 def steps_of(folder: Path, modules: Sequence[Module]) -> list[Step]:
@@ -208,6 +239,39 @@ def transformer_settings(folder: Path) -> dict[str, Any]:
     """The settings of the Transformer in a folder, by the first file of their names that has
     any."""
     return next(filter(None, (read_table(folder / n) for n in TRANSFORMER_FILES)), {})
+
+
+def template_values(folder: Path) -> dict[str, Any]:
+    """What the Transformer of a folder, the one with its modules, gives to its chat template.
+    Raises `Unread` for a setting by which sentence-transformers would read other rows."""
+    settings = transformer_settings(encoder_folder(folder))
+    rest = {name: value for name, value in settings.items() if name not in READ_SETTINGS}
+    called, values = rest.get(CALLED), {}
+    if isinstance(called, dict) and isinstance(own := called.get(TEMPLATE), dict):
+        values = {key: value for key, value in own.items() if key not in NOT_RENDERED}
+        rest[CALLED] = called | {TEMPLATE: {key: own[key] for key in own.keys() - values}}
+    if found := sorted(name for name in _names(rest) if not SAME_ROWS.fullmatch(name)):
+        raise Unread(f"its Transformer has the settings {', '.join(found)}")
+    return values
+
+
+def _names(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The dotted name of all that is set in nested tables."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{above}{key}.")
+        elif value is not None and (above or value):
+            yield f"{above}{key}"
+
+
+def row_problem(folder: Path) -> str:
+    """Why a classifier's pairs are not the rows that sentence-transformers gives it; "" where they
+    are."""
+    try:
+        template_values(folder)
+    except Unread as reason:
+        return str(reason)
+    return ""
 
 
 def methods_of(folder: Path) -> dict[str, Any]:

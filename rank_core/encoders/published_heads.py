@@ -41,6 +41,7 @@ from rank_core.encoders.module_chain import (
     modules_folder,
     pair_layout,
     require_library,
+    row_problem,
     save_modules,
     stated_prompt,
 )
@@ -103,6 +104,8 @@ def head_problem(backbone: Backbone) -> str:
     score = decoder_score(backbone.name, backbone.folder, config)
     if score is not None and not score.classifies:
         return ""
+    if problem := row_problem(modules_folder(backbone.folder, EXPORT_FILE)):
+        return problem
     if score is None and backbone.kind not in KINDS:
         template = ", or the chat template of a decoder" * TYPES[backbone.kind].causal
         return f"heads of kind {backbone.kind} are not read; known: {', '.join(KINDS)}{template}"
