@@ -58,6 +58,7 @@ from rank_core.encoders.decoder_rerankers import (
     with_prompt,
 )
 from rank_core.encoders.e5 import e5_name
+from rank_core.encoders.links import check_links
 from rank_core.encoders.module_chain import (
     CALLED,
     Unread,
@@ -362,22 +363,26 @@ def load_config(name: str, folder: Path) -> Any:
     return open_config(name, folder)
 
 
-def checkpoint_folder(name: str) -> Path:
+def checkpoint_folder(name: str, *, copied: bool = False) -> Path:
     """The folder of the encoder called `name`, downloaded if it is a Hugging Face id that is not in
-    the cache. Raises `BadInput` if it cannot be had."""
+    the cache. Raises `BadInput` if it cannot be had, and for links out of it (`check_links`), also
+    of weights where these are `copied`."""
     if name in SHIPPED:
         return shipped_folder(name)
-    if (Path(name) / EXPORT_FILE).is_file():
-        return (Path(name) / ENCODER_FOLDER).resolve()
+    top = _top_folder(name)
+    check_links(name, top, weights=copied)
+    return top / ENCODER_FOLDER if (top / EXPORT_FILE).is_file() else encoder_folder(top)
+
+
+def _top_folder(name: str) -> Path:
     if Path(name).is_dir():
-        return encoder_folder(Path(name).resolve())
+        return Path(name).resolve()
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     try:
         patterns = [*CHECKPOINT_FILES, PICKLED, HEADS_PICKLED]
-        found = Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
-        return encoder_folder(found)
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
     except HFValidationError as error:
         raise BadInput(
             f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id "
@@ -391,9 +396,8 @@ def checkpoint_folder(name: str) -> Path:
         files = [file.rfilename for file in info.siblings or ()]
         # Old repositories have only pickled weights, which transformers loads as data.
         weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED, HEADS_PICKLED)
-        found = Path(
-            snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, "README.md", *weights])
-        )
+        patterns = [*CHECKPOINT_FILES, "README.md", *weights]
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # whatever it is, the remedy is the same
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
@@ -401,7 +405,6 @@ def checkpoint_folder(name: str) -> Path:
             f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
             "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny-docs"
         ) from None
-    return encoder_folder(found)
 
 
 def content_hash(folder: Path) -> str:

@@ -8,7 +8,6 @@ random.
 """
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -494,7 +493,7 @@ def save_modules(source: Path, folder: Path, head: ChainHead | None = None) -> N
     for place, name, to in copied:
         to.mkdir(parents=True, exist_ok=True)
         if (place / name).exists() and not (to / name).exists():
-            shutil.copyfile(place / name, to / name)
+            write_json(to / name, read_json(place / name, dict))
     for step, layer in zip(head.chain.steps, head.layers, strict=True) if head else ():
         if state := {n: w.contiguous() for n, w in layer.state_dict().items()}:
             save_file(state, folder / step.path / WEIGHTS_FILE)

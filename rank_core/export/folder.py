@@ -40,14 +40,25 @@ from rank_core.encoders.alibi import AlibiEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
+    checkpoint_folder,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
 )
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
-from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED, save_tokenizer
+from rank_core.encoders.checkpoint import (
+    CONFIG,
+    FORMS,
+    INDEX,
+    LAYOUT_FILE,
+    MODULES,
+    VOCABULARY_FILES,
+    read_json,
+    save_tokenizer,
+    weight_files,
+)
 from rank_core.encoders.lora import merge_adapters
-from rank_core.encoders.module_chain import ChainHead, save_modules
+from rank_core.encoders.module_chain import TRANSFORMER_FILES, ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
@@ -118,6 +129,9 @@ def write_model(
     loaded. Raises `BadInput` if the folder is not empty or the weights are of another model.
     """
     require_new(folder)
+    for name in (config.model.backbone, *(getattr(config.model, one) for one in FURTHER_ENCODERS)):
+        if name:
+            checkpoint_folder(name, copied=True)
     backbone = resolve_backbone(config.model.backbone)
     given = {"evaluation.runtime": runtime, "training.precision": precision}
     computed = {name: word for name, word in given.items() if word}
@@ -378,7 +392,7 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
         encoder = whole
     if isinstance(encoder, AlibiEncoder):
         save_file(encoder.state_dict(), folder / "model.safetensors")
-        shutil.copyfile(backbone.folder / "config.json", folder / "config.json")
+        write_json(folder / CONFIG, read_json(backbone.folder / CONFIG, dict))
         return
     assert isinstance(encoder, transformers.PreTrainedModel)
     encoder.save_pretrained(folder)
@@ -405,18 +419,29 @@ def _write_head_and_tokenizer(
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:
-    """Copies the files of further encoders; returns {setting: its folder here}. Their trained
-    weights are in `ranker.safetensors`."""
+    """Copies the files that further encoders are read from; returns {setting: its folder here}.
+    Their trained weights are in `ranker.safetensors`."""
     places = {}
     for name in FURTHER_ENCODERS:
         if not (encoder := getattr(config.model, name)):
             continue
         source, places[f"model.{name}"] = resolve_backbone(encoder).folder, name
         (folder / name).mkdir()
-        for pattern in (*CHECKPOINT_FILES, PICKLED):
-            for path in source.glob(pattern):
-                shutil.copyfile(path, folder / name / path.name)
+        _copy_checkpoint(encoder, source, folder / name)
     return places
+
+
+def _copy_checkpoint(name: str, source: Path, target: Path) -> None:
+    """Copies the files that an encoder without a head is read from; those of JSON are written anew,
+    so that no byte is copied that is not a part of their values."""
+    stated = (CONFIG, INDEX, LAYOUT_FILE, MODULES, *FORMS, *TRANSFORMER_FILES)
+    for file in stated:
+        if (source / file).exists():
+            write_json(target / file, read_json(source / file, list if file == MODULES else dict))
+    weights = [path.name for path in weight_files(name, source)]
+    for file in (*weights, RANKING_HEAD, "merges.txt", *set(VOCABULARY_FILES) - set(FORMS)):
+        if (source / file).exists():
+            shutil.copyfile(source / file, target / file)
 
 
 def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies | None:
