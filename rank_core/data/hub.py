@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rank_core.bounds import check_parquet
 from rank_core.cache import cached_directory
 from rank_core.data.folder import DECLARED, LAYOUT, SPLIT_NAMES, load_folder
 from rank_core.data.tables import KINDS, TABS, kind_of
@@ -193,5 +194,6 @@ def _join(path: Path, files: Sequence[Path]) -> None:
     with parquet.ParquetWriter(path, parquet.read_schema(files[0])) as writer:
         for file in files:
             with parquet.ParquetFile(file) as own:
+                check_parquet(own, file, file.stat().st_size)
                 for batch in own.iter_batches():
                     writer.write_batch(batch)

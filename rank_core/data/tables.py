@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rank_core.bounds import check_parquet
 from rank_core.data.trec import content_lines, read_lines
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
@@ -198,6 +199,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Record]]:
 
     try:
         with parquet.ParquetFile(path) as file:
+            check_parquet(file, path, path.stat().st_size)
             check_columns(str(path), file.schema_arrow.names)
             number = 0
             for batch in file.iter_batches(batch_size=1000):

@@ -26,6 +26,7 @@ import numpy as np
 
 from rank_core.arguments import path as path_of
 from rank_core.arguments import takes
+from rank_core.bounds import counted, lines_of
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write, unreadable
 from rank_core.records import Qrels, Run
@@ -421,7 +422,7 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
             if not path.stat().st_size:
                 raise EOFError("it is empty")
             with gzip.open(file) as stream:
-                yield cast(IO[bytes], stream)
+                yield counted(cast(IO[bytes], stream), path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise BadInput(f"{path} is not a complete gzip file: {error}") from None
     except OSError as error:
@@ -437,7 +438,7 @@ def content_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(line number from 1, line) of a UTF-8 file."""
     with open_content(path) as stream:
         # str.splitlines() would also split at separators within a text.
-        for number, content in enumerate(stream, start=1):
+        for number, content in enumerate(lines_of(stream, path), start=1):
             if number == 1:
                 if content.startswith(_GZIP):
                     raise BadInput(f"{path} is gzipped; the name of a gzip file must end in .gz")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core import distributed
+from rank_core.bounds import check_parquet
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.errors import BadInput
@@ -146,7 +147,10 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
             "(evaluation.keep_chunk_scores=true)"
         )
     import pandas as pd
+    import pyarrow.parquet as pq
 
+    with pq.ParquetFile(path) as file:
+        check_parquet(file, path, path.stat().st_size)
     table = pd.read_parquet(path, filters=[("split", "==", split)])
     query_C = table["query_id"].cat.codes.to_numpy().astype(np.int64)
     document_C = table["doc_id"].cat.codes.to_numpy().astype(np.int64)

@@ -28,6 +28,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 import pandas as pd
 
+from rank_core.bounds import at_most
 from rank_core.data import hub
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
@@ -226,6 +227,8 @@ def stage(sweep: Sweep, folder: Path, about: Manifest, accesses: Sequence[Access
         put_qrels(target, read_judgments(sweep.folder))
     files = {name: sweep.folder / name for name in named if (sweep.folder / name).is_file()}
     for path, file in (trial_files(sweep) | files).items():
+        if file.is_symlink():
+            raise BadInput(f"{file} is a link, which is not copied into a bundle: put a file there")
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).symlink_to(file.absolute())
     used = sweep.scores[["cell", "seed"]].drop_duplicates()
@@ -426,7 +429,8 @@ def unpacked(bundle: Path, max_mib: int = MOST_MIB) -> Iterator[Path]:
                 f"{bundle} must be a zip file as `bundle` wrote it: there is no {SWEEP}/ at its top"
             )
         try:
-            yield folder
+            with at_most(max_mib << 20):  # its files are compressed themselves
+                yield folder
         except BadInput as error:
             raise BadInput(f"{bundle}: {str(error).replace(f'{folder}/', '')}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rank_core.bounds import check_parquet
 from sweeps.store.records import SCORES, DamagedTrial, Records
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def read_scores(records: Records, names: Sequence[str]) -> "pd.DataFrame":
         try:
             # `pq.read_table` would spend most of its time in looking for further files.
             file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=list(TEXTS))
+            check_parquet(file, f"{name}/{SCORES}", len(content))
             tables.append(file.read().select(list(SCORE_COLUMNS)).cast(schema))
         except (pa.ArrowException, KeyError) as error:
             raise DamagedTrial(name, SCORES, f"must be a table: {error}") from None

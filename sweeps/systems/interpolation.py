@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rank_core.bounds import check_parquet
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import in_one_order, per_query
@@ -271,7 +272,7 @@ def _cached(
 def _stored(path: Path, made_of: Mapping[str, str]) -> pd.DataFrame | None:
     """The table at `path` if it is whole and its inputs are the same."""
     with suppress(Exception):  # pyarrow has many kinds
-        stored = pq.ParquetFile(path).read()
+        stored = check_parquet(pq.ParquetFile(path), path, path.stat().st_size).read()
         table, key = stored.to_pandas(), parsed_json(stored.schema.metadata[_KEY])
         # The digest of the values too: a table that somebody edited is made again.
         if key == {**made_of, "values": _values_digest(table)}:
@@ -318,7 +319,9 @@ def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str,
     judged = {split: list(inputs.read[split][1]) for split in EVALUATED}
     if FOLDS not in records.result(name).files:
         return [judged]
-    table = pd.read_parquet(io.BytesIO(records.read(name, FOLDS)))
+    content = records.read(name, FOLDS)
+    file = pq.ParquetFile(io.BytesIO(content))
+    table = check_parquet(file, f"{name}/{FOLDS}", len(content)).read().to_pandas()
     own = table.groupby(["fold", "split"], observed=True)["query_id"].agg(set)
     return [
         {split: [one for one in ids if one in own[fold, split]] for split, ids in judged.items()}

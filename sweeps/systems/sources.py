@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from rank_core.bounds import check_parquet
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import (
@@ -416,8 +417,14 @@ def _is_measure(name: str) -> bool:
 
 
 def _parquet(path: Path) -> pd.DataFrame:
+    from pyarrow.parquet import ParquetFile
+
     try:
+        with ParquetFile(path) as file:
+            check_parquet(file, path, path.stat().st_size)
         return pd.read_parquet(path)
+    except BadInput:
+        raise
     except Exception as error:  # pyarrow has many kinds
         raise BadInput(f"{path} must be a whole Parquet file: {error}") from None
 

@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rank_core.bounds import check_parquet
 from rank_core.secrets import redact_text
 from sweeps.store.lock import user_name
 from sweeps.store.records import DamagedTrial, Records, State
@@ -280,9 +281,10 @@ def is_refused(error: Exception) -> bool:
 def query_table(parquet: bytes) -> dict[str, Any]:
     """The test values of a `per_query.parquet` as a table that MLflow's pages show and join over
     runs: a row per query, a column per measure."""
-    import pandas as pd
+    from pyarrow.parquet import ParquetFile
 
-    values = pd.read_parquet(io.BytesIO(parquet))
+    file = check_parquet(ParquetFile(io.BytesIO(parquet)), "the values", len(parquet))
+    values = file.read().to_pandas()
     test = values[values["split"] == "test"]
     wide = test.pivot_table("value", "query_id", "measure", sort=False, observed=True).sort_index()
     rows = wide.reset_index().itertuples(index=False, name=None)

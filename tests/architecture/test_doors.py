@@ -1,6 +1,7 @@
-"""Architecture: the only places that print and that start a process."""
+"""Architecture: the only places that print, start a process or decompress."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -60,7 +61,29 @@ def starts(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{one}" for one in names)
 
 
-DOORS = {"print": (prints, PRINTS), "start": (starts, STARTS)}
+UNPACKS = {
+    "rank_core/data/trec.py": "the door itself",
+    "sweeps/commands/split.py": "writes",
+    "sweeps/commands/bundle.py": "counts the entries of a zip file before it unpacks them",
+    "rank_core/checkpoints/checkpoint.py": "reads what this machine wrote",
+}
+
+
+def unpacks(tree: ast.AST) -> Iterator[str]:
+    """Calls that decompress, in functions that check no bounds."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        calls = [called(node) for node in ast.walk(function) if isinstance(node, ast.Call)]
+        if "check_parquet" not in calls:
+            yield from (one for one in calls if one.endswith(("ParquetFile", "read_parquet")))
+            yield from (one for one in calls if one in ("pq.read_table", "parquet.read_table"))
+        names = ast.unparse(function)
+        if re.search(r"\b(gzip\.open|bz2\.|lzma\.|zlib\.decompress|ZipFile\(|tarfile\.)", names):
+            yield function.name
+
+
+DOORS = {"unpack": (unpacks, UNPACKS), "print": (prints, PRINTS), "start": (starts, STARTS)}
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -80,6 +103,9 @@ def test_nothing_passes_another_door(door: str) -> None:
         ("print", "sys.stdout.writelines(x)"),
         ("print", "os.write(2, b'')"),
         ("print", "logging.basicConfig(format='x')"),
+        ("unpack", "def f():\n return pd.read_parquet(x)"),
+        ("unpack", "def f():\n return pq.ParquetFile(x)"),
+        ("unpack", "def f():\n return gzip.open(x)"),
         ("start", "import subprocess"),
         ("start", "from subprocess import run"),
         ("start", "from multiprocessing import get_context"),
