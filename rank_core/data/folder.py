@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
@@ -564,11 +564,17 @@ def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] =
     digest = hashlib.sha256(b"".join(f"{name}\n".encode() for pair in fields for name in pair))
     for name in sorted(files):
         with open_content(files[name]) as stream:
-            digest.update(f"{name}\n{stream.seek(0, os.SEEK_END)}\n".encode())
+            seeks = stream.seekable()
+            size = stream.seek(0, os.SEEK_END) if seeks else sum(map(len, _blocks(stream)))
+            digest.update(f"{name}\n{size}\n".encode())
         with open_content(files[name]) as stream:
-            for block in iter(functools.partial(stream.read, BLOCK), b""):
+            for block in _blocks(stream):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    return iter(functools.partial(stream.read, BLOCK), b"")
 
 
 def _digest_of(*parts: object) -> str:

@@ -31,6 +31,8 @@ CARD = "README.md"
 TABLES = ("corpus", "queries", "qrels")
 JUDGMENTS = ("qrels", "default")
 """The configurations of a card that may hold judgments."""
+MOST_CARD = 1 << 22  # bytes
+_CARD_TABLE = re.compile(r"\ufeff?\s*---[\r\n]+([\s\S]*?)[\r\n]+---(?:[\r\n]|$)")
 _NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
@@ -111,10 +113,8 @@ def _declared(card: Path) -> Mapping[str, Mapping[str, list[str]]]:
     """{configuration: {split: patterns of its files}} that a dataset's card names."""
     if not card.is_file():
         return {}
-    from huggingface_hub.repocard import metadata_load
-
     try:
-        metadata = metadata_load(card) or {}
+        metadata = _metadata(card)
         return {
             str(config["config_name"]): _by_split(config["data_files"])
             for config in metadata.get("configs") or ()
@@ -124,6 +124,24 @@ def _declared(card: Path) -> Mapping[str, Mapping[str, list[str]]]:
         raise BadInput(
             f"{card} names its files (configs) in a form that is not read: {error}"
         ) from None
+
+
+def _metadata(card: Path) -> Mapping[str, Any]:
+    """The table at the top of a card. Its YAML has no aliases: a few lines of them, each of the
+    line before, are a text that fills any memory."""
+    import yaml
+
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("its YAML has an alias (*name), which no card needs")
+            return super().compose_node(parent, index)
+
+    text = card.read_bytes()[: MOST_CARD + 1]
+    if len(text) > MOST_CARD:
+        raise ValueError(f"it has more than {MOST_CARD:,} bytes")
+    block = _CARD_TABLE.match(text.decode())
+    return yaml.load(block[1], Plain) or {} if block else {}  # a SafeLoader
 
 
 def _by_split(files: Any) -> dict[str, list[str]]:

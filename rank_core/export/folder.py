@@ -129,9 +129,7 @@ def write_model(
     loaded. Raises `BadInput` if the folder is not empty or the weights are of another model.
     """
     require_new(folder)
-    for name in (config.model.backbone, *(getattr(config.model, one) for one in FURTHER_ENCODERS)):
-        if name:
-            checkpoint_folder(name, copied=True)
+    _check_copied(config)
     backbone = resolve_backbone(config.model.backbone)
     given = {"evaluation.runtime": runtime, "training.precision": precision}
     computed = {name: word for name, word in given.items() if word}
@@ -429,6 +427,14 @@ def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]
         (folder / name).mkdir()
         _copy_checkpoint(encoder, source, folder / name)
     return places
+
+
+def _check_copied(config: TrialConfig) -> None:
+    """Raises `BadInput` for an encoder with a link out of its folder, whose target would become a
+    part of the export."""
+    for name in (config.model.backbone, *(getattr(config.model, one) for one in FURTHER_ENCODERS)):
+        if name:
+            checkpoint_folder(name, copied=True)
 
 
 def _copy_checkpoint(name: str, source: Path, target: Path) -> None:

@@ -153,6 +153,10 @@ def test_a_private_dataset_is_read_by_its_owner_alone(hub, machine):
     assert machine.tells_the_token() == []
 
 
+NESTED = [f"l{n}: &l{n} [{', '.join(9 * [f'*l{n - 1}'])}]" for n in range(1, 10)]
+ALIASES = "\n".join(
+    ["---", "l0: &l0 [x]", *NESTED, "configs:", "- config_name: *l9", "  data_files: x", "---", ""]
+).encode()
 REFUSED = {
     "no such dataset": ({}, "org/none", "could not be downloaded"),
     "no such revision": (PLAIN, "org/animals@v2", "could not be downloaded"),
@@ -167,6 +171,16 @@ REFUSED = {
         PLAIN | {"README.md": b"---\nconfigs:\n- data_files: 3\n---\n"},
         "org/animals",
         "names its files (configs) in a form that is not read",
+    ),
+    "a card of aliases": (
+        PLAIN | {"README.md": ALIASES},
+        "org/animals",
+        "its YAML has an alias (*name), which no card needs",
+    ),
+    "a card without an end": (
+        PLAIN | {"README.md": b"---\n" + (1 << 23) * b"#"},
+        "org/animals",
+        "it has more than 4,194,304 bytes",
     ),
 }
 
