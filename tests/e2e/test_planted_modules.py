@@ -115,7 +115,7 @@ def steps(world: Path, collection: Path, backbone: Path) -> Iterator[tuple]:
     yield "run", run, 0, ""
     yield "status", [sweep], 0, ""
     yield "report", [sweep], 0, ""
-    yield "design", [sweep], 0, ""
+    yield "design", [sweep, "--delta", ".05"], 0, ""
     yield "derive", [sweep], 2, ""
     yield "export", [sweep, "--to", model, "--cell", "winner"], 0, ""
     yield "bundle", [sweep, "--to", bundle], 0, ""
