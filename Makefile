@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-oldest test-extras test-real gpu quick lint docs site publish wheel clean
+.PHONY: quickstart test test-all test-oldest test-extras test-real gpu quick lint audit docs site publish wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -97,6 +97,15 @@ gpu: $(VENV)/.installed-dev
 	-$(BIN)/python -m tests.gpu.ladder --json build/gpu/ladder.jsonl
 	for size in minilm bert-base; do \
 		$(BIN)/python -m tests.benchmarks.scoring --size $$size --json build/gpu/scoring-$$size.json; done
+
+# Known vulnerabilities of the pinned packages, and of the oldest ones that pyproject.toml admits.
+audit:
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet "pip-audit>=2.9,<3"
+	build/audit/bin/pip-audit --no-deps --disable-pip --progress-spinner off \
+		--requirement cluster/constraints.txt
+	build/audit/bin/pip-audit --no-deps --disable-pip --progress-spinner off \
+		--requirement tests/constraints-oldest.txt
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
