@@ -129,8 +129,7 @@ def write_model(
     loaded. Raises `BadInput` if the folder is not empty or the weights are of another model.
     """
     require_new(folder)
-    _check_copied(config)
-    backbone = resolve_backbone(config.model.backbone)
+    backbone = _copied_backbone(config)
     given = {"evaluation.runtime": runtime, "training.precision": precision}
     computed = {name: word for name, word in given.items() if word}
     served = config.override(computed | {"training.num_epochs": 0, "training.init_from": ""})
@@ -429,12 +428,13 @@ def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]
     return places
 
 
-def _check_copied(config: TrialConfig) -> None:
-    """Raises `BadInput` for an encoder with a link out of its folder, whose target would become a
-    part of the export."""
+def _copied_backbone(config: TrialConfig) -> Backbone:
+    """The backbone. Raises `BadInput` for an encoder with a link out of its folder, whose target
+    would become a part of the export."""
     for name in (config.model.backbone, *(getattr(config.model, one) for one in FURTHER_ENCODERS)):
         if name:
             checkpoint_folder(name, copied=True)
+    return resolve_backbone(config.model.backbone)
 
 
 def _copy_checkpoint(name: str, source: Path, target: Path) -> None:
