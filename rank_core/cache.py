@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
+from rank_core import notes
 from rank_core.errors import BadInput
 from rank_core.home import NO_HOME, has_home
 from rank_core.lines import beside
@@ -68,12 +69,13 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
 def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path:
     """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it does not exist yet. The folder
     appears by one rename under a lock: no reader sees it half built, and the remains of a killed
-    builder are never used."""
+    builder are never used. What was noted while it was built is noted whenever it is opened."""
     home = cache_root() / kind
     final = home / key
     if final.is_dir():
         with suppress(OSError):  # another user's
             os.utime(final)  # its last use, for `ranksweep storage --cache`
+        notes.say_again(final)
         return final
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -84,6 +86,7 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
         ) from None
     with _locked(home / f"{key}.lock", kind):
         if final.is_dir():
+            notes.say_again(final)
             return final
         for leftover in home.glob(f"{key}.building-*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -91,7 +94,8 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
         if kind in MESSAGES:
             _log_once(MESSAGES[kind])
         try:
-            build(building)
+            with notes.kept_in(building):
+                build(building)
             building.rename(final)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,19 +94,44 @@ def is_there(path: str | Path) -> bool:
     return os.path.exists(path)
 
 
+FileState = tuple[str | int, ...]
+"""The path of a file and what changes with its content: bytes, times, place on the disk."""
+_TICK = 2.0  # seconds; no file system's clock is coarser
+
+
+def file_state(path: Path) -> FileState:
+    """The state of a file. Tools can set the time of the last change of a content (`cp -p`, tar),
+    but not that of its entry."""
+    own = path.stat()
+    return str(path), own.st_size, own.st_mtime_ns, own.st_ctime_ns, own.st_ino
+
+
+def is_young(state: FileState) -> bool:
+    """Whether a file may change again without a change of its state: within a tick of a clock."""
+    return time.time() - max(map(int, state[2:4])) / 1e9 < _TICK
+
+
+def content_state(path: Path) -> FileState:
+    """The state of a file; of a young one its content instead, which is read for it."""
+    state = file_state(path)
+    return (str(path), file_sha256(path)) if is_young(state) else state
+
+
 def kept_while_unchanged(maxsize: int, folder: int = 0) -> Callable[[_Reader], _Reader]:
     """A decorator as `lru_cache`, for a function that reads the folder which its argument at the
     place `folder` names: it is called again after a file of that folder, or of a folder in it, has
-    changed by path, size or time. What is no folder (a name of a hub) has no state."""
+    changed by path or state, and while one is young. What is no folder (a name of a hub) has no
+    state."""
 
     def decorate(function: _Reader) -> _Reader:
         @lru_cache(maxsize)
-        def kept(state: tuple[tuple[str, int, int], ...], *args: Any) -> Any:
+        def kept(state: tuple[FileState, ...], *args: Any) -> Any:
             return function(*args)
 
         @wraps(function)
         def read(*args: Any) -> Any:
-            return kept(_state_of(Path(args[folder])), *args)
+            states = _states_of(Path(args[folder]))
+            return function(*args) if any(map(is_young, states)) else kept(states, *args)
 
         vars(read)["cache_clear"] = kept.cache_clear
         return cast(_Reader, read)
@@ -113,12 +139,11 @@ def kept_while_unchanged(maxsize: int, folder: int = 0) -> Callable[[_Reader], _
     return decorate
 
 
-def _state_of(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _states_of(folder: Path) -> tuple[FileState, ...]:
     states = []
     for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         with suppress(OSError):  # a file that is going
-            state = path.stat()
-            states.append((str(path.absolute()), state.st_size, state.st_mtime_ns))
+            states.append(file_state(path.absolute()))
     return tuple(states)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rank_core.data.trec import gathered_run, grade_of, identifier
+from rank_core.data.trec import gathered_run, grade_of, identifier, noted
 from rank_core.errors import BadInput, shown
 from rank_core.export.reranker import Reranker
 from rank_core.records import Run
@@ -34,7 +34,7 @@ def row_scores(reranker: Reranker, frame: "pd.DataFrame", text_field: str = "tex
             )
     none = [0] * len(frame)
     first_stage, ranks = (frame.get(name, none) for name in ("score", "rank"))
-    run = gathered_run(
+    ranked = gathered_run(
         zip(
             places,
             qids,
@@ -44,6 +44,7 @@ def row_scores(reranker: Reranker, frame: "pd.DataFrame", text_field: str = "tex
             strict=True,
         )
     )
+    run = noted("the frame", ranked)
     texts: dict[str, Texts] = {}
     for place, qid, docno, text in zip(places, qids, docnos, frame[text_field], strict=True):
         _require_text(place, text_field, text)

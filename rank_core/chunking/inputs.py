@@ -7,12 +7,15 @@ from pathlib import Path
 
 from rank_core.checkpoints.weights import cell_trials, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
+from rank_core.data.folds import kept_together
 from rank_core.data.load import load_collection
+from rank_core.data.named import NAMED
 from rank_core.data.named_files import named_digest
+from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.files import file_sha256
+from rank_core.files import FileState, file_sha256, file_state, is_young
 from rank_core.own_code import is_reference, source_hash
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
@@ -91,11 +94,27 @@ def cell_of(config: TrialConfig, inputs: Inputs) -> str:
     fingerprint = config.fingerprint(
         collection_hash=inputs.collection.content_hash,
         backbone_hash=inputs.backbone.content_hash,
-        contents=contents_of(config),
+        contents=contents_of(config) | folds_of(config, inputs.collection),
     )
     chunking = config.chunking
     name = re.sub(r"[.:]", "-", config.model.name)
     return f"{name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+
+
+def folds_of(config: TrialConfig, collection: Collection) -> dict[str, str]:
+    """The folds as a content, where queries of one text are kept together: the cells of other
+    collections have the names that they had before."""
+    pool = base_of(config.collection).partition("/")[0]
+    if not config.evaluation.folds or (pool in NAMED and NAMED[pool].is_pool):  # folds of its own
+        return {}
+    splits = collection.splits.values()
+    queries = {query_id: text for own in splits for query_id, text in own.queries.items()}
+    groups = {query_id: group for own in splits for query_id, group in own.groups.items()}
+    apart = all(
+        unit == groups.get(query_id, query_id)
+        for query_id, unit in kept_together(queries, groups).items()
+    )
+    return {} if apart else {"evaluation.folds": f"{config.evaluation.folds}, texts together"}
 
 
 def contents_of(config: TrialConfig) -> dict[str, str]:
@@ -153,13 +172,11 @@ def _file_hash(setting: str, path: Path) -> str:
         return digest
     if not path.is_file():
         raise BadInput(f"{setting} must name a file, but there is none at {path}")
-    # Size and time of change are keys of the cache: a file that changes within a process is read
-    # again.
-    state = path.stat()
-    return _hash_of(path, state.st_size, state.st_mtime_ns)
+    state = file_state(path)  # a file that changes within a process is read again
+    return file_sha256(path)[:16] if is_young(state) else _hash_of(path, state)
 
 
 @lru_cache(maxsize=64)
-def _hash_of(path: Path, size: int, changed: int) -> str:
+def _hash_of(path: Path, state: FileState) -> str:
     """The hash of a file, read once per process and again after a change."""
     return file_sha256(path)[:16]

@@ -17,10 +17,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
+from rank_core.data.own_documents import OWN_DOCUMENTS, OwnDocuments, documents_of
 from rank_core.data.readers import documents as read_documents
 from rank_core.data.readers import (
     gathered_groups,
@@ -49,15 +50,16 @@ from rank_core.data.trec import (
     read_lines,
     write_run,
 )
-from rank_core.data.vocabulary import Fields, say
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.files import SCHEMA
+from rank_core.files import SCHEMA, FileState, content_state
 from rank_core.first_stage.languages import language_code, other_than_english
+from rank_core.notes import say
 from rank_core.parsing import parsed_json
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
@@ -84,10 +86,6 @@ OWN = "own_documents.txt"
 """The file of a cached collection with the number of documents that are not texts of pairs."""
 
 
-FileState = tuple[str, int, int]
-"""(path, bytes, time of last change in ns) of a file."""
-
-
 class _SplitFiles(NamedTuple):
     queries: Path
     qrels: Path  # that of the queries for a file of pairs
@@ -106,6 +104,7 @@ class _Files(NamedTuple):
     splits: tuple[tuple[str, _SplitFiles], ...]
     fields: tuple[tuple[str, str], ...] = ()
     language: str = ""
+    leaves_own_out: bool = False  # documents that are the query itself
 
     @property
     def analysis(self) -> first_stage.TextAnalysis:
@@ -122,8 +121,7 @@ class _Files(NamedTuple):
 
     def states(self) -> tuple[FileState, ...]:
         """The states of the files, links followed."""
-        found = ((path.resolve(), path.stat()) for path in self.paths())
-        return tuple((str(path), s.st_size, s.st_mtime_ns) for path, s in found)
+        return tuple(content_state(path.resolve()) for path in self.paths())
 
 
 def load_folder(folder: Path, fields: Fields | None = None, language: str = "") -> Collection:
@@ -152,16 +150,25 @@ def titles_in(folder: Path, fields: Fields | None) -> dict[str, int]:
 
 def _files_of(folder: Path, fields: Fields | None) -> _Files:
     files = _find_files(Path(folder).expanduser().resolve())
-    language = declared_language(files.folder)
-    return files._replace(fields=tuple((fields or {}).items()), language=language)
+    return files._replace(
+        fields=tuple((fields or {}).items()),
+        language=declared_language(files.folder),
+        leaves_own_out=not _declared(files.folder)[OWN_DOCUMENTS],
+    )
 
 
 def declared_language(folder: Path) -> str:
     """The code of the language that a folder's `ranksweep.json` names; empty without the file.
     Raises `BadInput` for anything else in it."""
+    return str(_declared(folder)["language"])
+
+
+def _declared(folder: Path) -> dict[str, Any]:
+    """What a folder declares of its texts, and the defaults of what it does not."""
     path = folder / DECLARED
+    found: dict[str, Any] = {"language": "", OWN_DOCUMENTS: True}
     if not path.exists():
-        return ""
+        return found
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -170,12 +177,16 @@ def declared_language(folder: Path) -> str:
     if not isinstance(declared, dict):
         raise BadInput(f'{path} must be an object such as {{"language": "de"}}')
     for name in declared:
-        if name not in ("language", SCHEMA):
-            raise BadInput(f"{path}: {unknown('field', str(name), ['language'])}")
-    language = declared.get("language", "")
+        if name not in (*found, SCHEMA):
+            raise BadInput(f"{path}: {unknown('field', str(name), found)}")
+    found |= declared
+    language = found["language"]
     if not isinstance(language, str):
         raise BadInput(f'{path}: language must be a code such as "de", got {shown(language)}')
-    return language_code(language, str(path)) if language else ""
+    if not isinstance(found[OWN_DOCUMENTS], bool):
+        own = shown(found[OWN_DOCUMENTS])
+        raise BadInput(f"{path}: {OWN_DOCUMENTS} must be true or false, got {own}")
+    return found | {"language": language_code(language, str(path)) if language else ""}
 
 
 @functools.lru_cache(maxsize=4)
@@ -183,7 +194,8 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
     documents = _stored(files, states)
     recipe = [first_stage.recipe(files.analysis), first_stage.DEPTH, first_stage.K1, first_stage.B]
-    key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if files.fields else []))
+    changed = [files.fields] * bool(files.fields) + [OWN_DOCUMENTS] * files.leaves_own_out
+    key = _digest_of(LAYOUT_VERSION, recipe, states, *changed)
     folder = cached_directory(
         "collections", f"{files.folder.name}-{key}", lambda folder: _build(folder, files, documents)
     )
@@ -278,25 +290,30 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         for name, split in files.splits
         if name == "train" and split.is_pairs and (negatives := _negatives(split.queries, fields))
     }
-    own = len(documents)
+    num_own = len(documents)
     if files.pairs:
-        own = sum(1 for _ in read_documents(files.documents, fields))
+        num_own = sum(1 for _ in read_documents(files.documents, fields))
     without = {name: queries for name, (queries, _) in judged.items() if name not in candidates}
     if without:
         documents_hash = _content_hash({"docs": files.documents}, files.fields)
-        ranked = First(documents, own) if files.pairs else documents
-        runs = bm25_runs(ranked, without, documents_hash, files.analysis)
+        searched = First(documents, num_own) if files.pairs else documents
+        runs = bm25_runs(searched, without, documents_hash, files.analysis)
         for name, path in runs.items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
     groups = {name: _groups(split, judged[name][0], fields) for name, split in files.splits}
+    of_texts = documents_of((queries for queries, _ in judged.values()), documents)
     for name, (queries, qrels) in judged.items():
-        write_split(folder / name, queries, qrels, candidates[name], documents, groups[name])
+        own = OwnDocuments(queries, documents, qrels, of_texts, left_out=files.leaves_own_out)
+        ranked = own.watched(candidates[name])
+        write_split(folder / name, queries, qrels, ranked, documents, groups[name])
+        own.note(f"{files.folder.name}, {name}")
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
     language = other_than_english(files.language)
     declared = [("language", language)] if language else []
+    declared += [(OWN_DOCUMENTS, "false")] if files.leaves_own_out else []
     content_hash = _content_hash(named, (*files.fields, *declared))
-    (folder / OWN).write_text(str(own), encoding="ascii")
+    (folder / OWN).write_text(str(num_own), encoding="ascii")
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")
 
 

@@ -3,7 +3,7 @@ query's part is independent of the other queries."""
 
 import hashlib
 from collections.abc import Collection as SizedIterable
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rank_core.errors import BadInput, unknown
 
@@ -23,12 +23,18 @@ def huston_croft() -> dict[str, set[str]]:
     return {name: set(ROBUST04_FOLDS[name]) for name in sorted(ROBUST04_FOLDS)}
 
 
-def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
-    """Five folds of equal size: query n, in numeric order, is in fold n mod 5. These folds are our
-    own, for collections without published ones."""
+def round_robin(queries: Mapping[str, str]) -> dict[str, set[str]]:
+    """Five folds of equal size: query n, in numeric order, is in fold n mod 5, and with it the
+    later ones of its text. These folds are our own, for collections without published ones."""
+    units: dict[str, list[str]] = {}
     # By length first: the numeric order of ids that are numbers of any size.
-    ordered = sorted(query_ids, key=lambda name: (len(name), name))
-    return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
+    for query_id in sorted(queries, key=lambda name: (len(name), name)):
+        units.setdefault(same_text(queries[query_id]), []).append(query_id)
+    ordered = list(units.values())
+    return {
+        f"fold{k + 1}": {query_id for own in ordered[k::NUM_FOLDS] for query_id in own}
+        for k in range(NUM_FOLDS)
+    }
 
 
 def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str]) -> FoldSplits:
@@ -57,11 +63,39 @@ def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str])
     return splits
 
 
+def same_text(text: str) -> str:
+    """A text without what does not make it another one: case and white space."""
+    return " ".join(text.casefold().split())
+
+
+def kept_together(
+    queries: Mapping[str, str], groups: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """{query_id: its unit}: queries of one text, whatever their ids, or of one group are in one
+    unit, and so are those that are linked by others. A unit has the first name of its queries', or
+    of its groups where queries have such."""
+    groups = groups or {}
+    first: dict[str, str] = {}  # {name of a query or group: another one of its unit}
+
+    def root(name: str) -> str:
+        while first.setdefault(name, name) != name:
+            first[name] = first[first[name]]
+            name = first[name]
+        return name
+
+    of_text: dict[str, str] = {}
+    for query_id, text in queries.items():
+        own = root(groups.get(query_id, query_id))
+        other = root(of_text.setdefault(same_text(text), own))
+        low, high = sorted((own, other))
+        first[high] = low
+    return {query_id: root(groups.get(query_id, query_id)) for query_id in queries}
+
+
 def query_share(text: str, salt: str = SALT) -> float:
     """A number in [0, 1) from a query's text, ignoring case and white space, so that duplicates get
     the same number: the first 64 bits of SHA-256 of `salt`, a newline and the text."""
-    words = " ".join(text.casefold().split())
-    digest = hashlib.sha256(f"{salt}\n{words}".encode()).digest()
+    digest = hashlib.sha256(f"{salt}\n{same_text(text)}".encode()).digest()
     # A hash and no shuffle: a query keeps its part when others join or leave the pool.
     return int.from_bytes(digest[:8], "big") / 2**64
 
@@ -73,7 +107,10 @@ def divided(
     groups: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
     """{part: query_ids}, with sizes approximately proportional to `shares`; with `groups` of all
-    queries the group decides in place of the text. Raises `BadInput` for an empty part."""
+    queries the group decides in place of the text, and groups that share a text are one. Raises
+    `BadInput` for an empty part."""
+    if groups:
+        groups = kept_together(queries, groups)
     names, total = list(shares), sum(shares.values())
     parts: dict[str, list[str]] = {name: [] for name in names}
     for query_id, text in queries.items():

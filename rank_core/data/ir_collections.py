@@ -32,6 +32,7 @@ from rank_core.cache import cache_root, cached_directory
 from rank_core.data.folder import SPLITS
 from rank_core.data.folds import huston_croft, rotate, round_robin
 from rank_core.data.named import NAMED, POOL, DatasetPart, Recipe
+from rank_core.data.own_documents import OwnDocuments, documents_of
 from rank_core.data.store import (
     HASH,
     STORE_VERSION,
@@ -45,6 +46,7 @@ from rank_core.data.store import (
 )
 from rank_core.data.trec import in_rank_order, read_run
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.files import content_state
 from rank_core.first_stage.languages import LANGUAGES, UNDETERMINED, other_than_english
 from rank_core.lines import beside
 from rank_core.records import Collection, Qrels, Run
@@ -235,7 +237,10 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
     without = {split: queries for split, (queries, _) in judged.items() if split not in runs}
     runs |= _bm25_runs(documents, without, first_stage.TextAnalysis(_language(recipe)))
     contents: dict[str, bytes] = {}
+    of_texts = documents_of((queries for queries, _ in judged.values()), documents)
     for split, (queries, qrels) in judged.items():
+        own = OwnDocuments(queries, documents, qrels, of_texts, left_out=recipe.leaves_own_out)
+        runs[split] = dict(own.watched(runs[split].items()))
         ranked = (doc_id for ranked in runs[split].values() for doc_id in ranked)
         if strange := _absent(ranked, documents):
             raise BadInput(
@@ -251,6 +256,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         gone = set(absent) if split == "train" else set()
         kept = {q: {d: grade for d, grade in qrels[q].items() if d not in gone} for q in queries}
         write_split(folder / split, queries, kept, runs[split].items(), documents)
+        own.note(split if recipe.leaves_own_out else f"{name}, {split}")
     language = other_than_english(_language(recipe))
     digest = hashlib.sha256((documents.content_hash + language).encode())
     for file in sorted(contents, key=Path):
@@ -421,11 +427,12 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
 def _key(name: str, recipe: Recipe) -> str:
     """A hash of what a recipe's files depend on: itself, the user's runs and BM25's settings."""
     runs = [path for split in recipe.splits if (path := run_file(name, split)) is not None]
-    states = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in runs]
+    states = [content_state(path) for path in runs]
     all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
     analysis = first_stage.TextAnalysis(_language(recipe))
     bm25 = [first_stage.recipe(analysis), first_stage.K1, first_stage.B, DEPTH]
-    return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states)
+    own = ["own documents left out"] * recipe.leaves_own_out
+    return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states, *own)
 
 
 def _language(recipe: Recipe) -> str:
@@ -459,7 +466,7 @@ def _open(name: str, folder: Path, documents_folder: Path, language: str) -> Col
 def _of_fold(collection: Collection, recipe: Recipe, fold: str) -> Collection:
     whole = collection.splits[POOL]
     query_ids = list(whole.queries)
-    folds = huston_croft() if recipe.folds == "huston-croft" else round_robin(query_ids)
+    folds = huston_croft() if recipe.folds == "huston-croft" else round_robin(whole.queries)
     members = rotate(folds, fold, query_ids)
     splits = {split: whole.subset(query_ids) for split, query_ids in members.items()}
     splits["train"] = splits["train"].judged_in(collection.documents)

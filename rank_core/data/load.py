@@ -30,6 +30,7 @@ from rank_core.data.ir_collections import (
 )
 from rank_core.data.made.mldr import FOLDERS as MLDR
 from rank_core.data.named import NAMED
+from rank_core.data.own_documents import OwnDocuments, documents_of
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import (
     apply_transforms,
@@ -231,9 +232,16 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
     without = {name: split.queries for name, split in splits.items() if not split.candidates}
     analysis = TextAnalysis(collection.language)
     runs = bm25_runs(collection.documents, without, content_hash, analysis) if without else {}
-    return splits | {
+    splits |= {
         name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
     }
+    texts = collection.documents
+    of_texts = documents_of((split.queries for split in splits.values()), texts)
+    for name, split in splits.items():
+        own = OwnDocuments(split.queries, texts, split.qrels, of_texts, left_out=False)
+        list(own.watched(split.candidates.items()))
+        own.note(f"{collection.name}, {name}")
+    return splits
 
 
 def _plain(qrels: Qrels) -> Qrels:

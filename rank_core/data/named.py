@@ -31,6 +31,8 @@ class Recipe:
     # For collections of many millions of pages: only candidates and relevant documents are stored,
     # and a run file is needed unless the dataset has ranked documents.
     ranked_only: bool = False
+    # Where queries are documents themselves, a query's own document is no candidate.
+    leaves_own_out: bool = False
 
     @property
     def parts(self) -> list[DatasetPart]:
@@ -123,7 +125,8 @@ _NANO = (
 def _beir(dataset: str, names: tuple[str, ...] = ()) -> Recipe:
     """The recipe of a BEIR dataset; without splits it is a test set."""
     own = {name: f"beir/{dataset}/{name}" for name in names} or {"test": f"beir/{dataset}"}
-    return Recipe(splits(**own))
+    # BEIR, MTEB and Pyserini leave out the document of a query's id.
+    return Recipe(splits(**own), leaves_own_out=dataset in ("arguana", "quora"))
 
 
 NAMED: dict[str, Recipe] = {
@@ -174,5 +177,10 @@ NAMED: dict[str, Recipe] = {
         f"bright-{of}-long": Recipe({"test": (DatasetPart(f"bright/{of}-long", "text"),)})
         for of in _BRIGHT.split()
     },
-    **{f"nano-beir-{of}": Recipe(splits(test=f"nano-beir/{of}")) for of in _NANO.split()},
+    **{
+        f"nano-beir-{of}": Recipe(
+            splits(test=f"nano-beir/{of}"), leaves_own_out=of in ("arguana", "quora")
+        )
+        for of in _NANO.split()
+    },
 }

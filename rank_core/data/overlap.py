@@ -4,6 +4,7 @@ relevant documents, texts of queries, groups of queries."""
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from rank_core.data.folds import same_text
 from rank_core.data.transforms.debias import SUFFIX
 from rank_core.records import Collection, Qrels, Split
 
@@ -67,7 +68,7 @@ def shared_texts(queries: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str
     """(split, an earlier one, ids of its queries that have the text of one there), for pairs of
     splits with such queries; texts are equal except in case and white space."""
     texts = {
-        name: {query_id: " ".join(text.casefold().split()) for query_id, text in own.items()}
+        name: {query_id: same_text(text) for query_id, text in own.items()}
         for name, own in queries.items()
     }
     for name, earlier in EARLIER:

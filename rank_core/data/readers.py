@@ -18,6 +18,7 @@ from rank_core.data.trec import (
     grade_of,
     identifier,
     iter_run,
+    noted,
     qrels_lines,
     query_lines,
     read_lines,
@@ -210,7 +211,7 @@ def run_of(path: Path, fields: Fields | None = None) -> Iterator[tuple[str, dict
 
 def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
     """The run of {query_id: {doc_id: score}}, ordered as a file's."""
-    return gathered_run((*row, 0) for row in dictionary_rows(table, where, "a run"))
+    return gathered_run((*row, 0) for row in dictionary_rows(table, where, "a run")).run
 
 
 def _run(placed: _Placed, source: str, fields: Fields | None = None) -> Run:
@@ -227,7 +228,7 @@ def _run(placed: _Placed, source: str, fields: Fields | None = None) -> Run:
             yield place, query_id, doc_id, score, rank
         reading.end()
 
-    return gathered_run(rows())
+    return noted(source, gathered_run(rows()))
 
 
 def frame_run(frame: "pd.DataFrame", where: str = "the run") -> Run:

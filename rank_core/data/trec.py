@@ -29,6 +29,7 @@ from rank_core.arguments import takes
 from rank_core.bounds import counted, lines_of
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write, unreadable
+from rank_core.notes import say
 from rank_core.records import Qrels, Run
 
 MAX_NAME = 1000  # characters of an id; the longest ones are URLs
@@ -133,9 +134,9 @@ def gathered_qrels(rows: Iterable[tuple[str, object, object, object]]) -> Qrels:
     return qrels
 
 
-def gathered_run(rows: Iterable[tuple[str, object, object, object, int]]) -> Run:
+def gathered_run(rows: Iterable[tuple[str, object, object, object, int]]) -> "RankedFile":
     """The run of (place, query_id, doc_id, score, rank) of a data frame or a dictionary, ordered as
-    in `read_run`. Raises `BadInput` with the place."""
+    in `read_run`; equal ranks are in no order. Raises `BadInput` with the place."""
     ranked: dict[str, dict[str, tuple[int, float]]] = {}
     for place, query, document, score, rank in rows:
         query_id = identifier(place, "query_id", query)
@@ -144,7 +145,8 @@ def gathered_run(rows: Iterable[tuple[str, object, object, object, int]]) -> Run
         if doc_id in of_query:
             raise BadInput(f"{place}: query {query_id!r} ranks document {doc_id!r} twice")
         of_query[doc_id] = rank, score_of(place, score)
-    return {query_id: _in_order(of_query) for query_id, of_query in ranked.items()}
+    against = [query_id for query_id, own in ranked.items() if contradicts(own.values())]
+    return RankedFile({query_id: _in_order(own) for query_id, own in ranked.items()}, against)
 
 
 def dictionary_rows(
@@ -285,6 +287,38 @@ def read_ranked(path: Path) -> RankedFile:
     return RankedFile(run, [query_id for query_id, against in contradicted.items() if against])
 
 
+def order_notes(file: RankedFile) -> Iterator[str]:
+    """The notes on a run whose scores say another order than its ranks, or none, in most
+    queries."""
+    several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
+    if is_contradicted(file):
+        yield CONTRADICTED
+    if 2 * sum(len({*own.values()}) == 1 for own in several.values()) > len(several):
+        yield (
+            "all scores of a query are equal in most queries; documents are ordered by their ids, "
+            "not by their ranks."
+        )
+
+
+def noted(where: str, file: RankedFile) -> Run:
+    """The run of a table or a frame; says where its ranks and scores contradict each other."""
+    if is_contradicted(file):
+        say(f"{where}: {CONTRADICTED}")
+    return file.run
+
+
+def is_contradicted(file: RankedFile) -> bool:
+    """True where scores and ranks are in two orders in most queries of several documents."""
+    several = sum(len(own) > 1 for own in file.run.values())
+    return 2 * len(file.contradicted) > several
+
+
+CONTRADICTED = (
+    "ranks and scores contradict each other in most queries; documents are ordered by descending "
+    "score (negate scores of which smaller ones are better, such as distances)."
+)
+
+
 def contradicts(ranked: Iterable[tuple[float, float]]) -> bool:
     """Whether the (rank, score) of a query's documents are in two orders: a third of the neighbours
     by rank or more have a higher score behind a lower one. Equal ranks are in no order."""
@@ -296,8 +330,15 @@ def contradicts(ranked: Iterable[tuple[float, float]]) -> bool:
 def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a run file, ordered as in `read_run`, with one query in memory
     at a time. If a query's lines are not adjacent, all queries are yielded again from there on; the
-    last one counts."""
-    yield from ((query_id, _ordered(path, lines)) for query_id, lines in _of_queries(path))
+    last one counts. A note says where ranks and scores contradict each other."""
+    contradicted: dict[str, bool] = {}  # of queries with several documents
+    for query_id, lines in _of_queries(path):
+        if len(lines) > 1:
+            ranked = ((rank, score) for _, _, rank, score, _ in lines)
+            contradicted[query_id] = contradicts(ranked)
+        yield query_id, _ordered(path, lines)
+    if 2 * sum(contradicted.values()) > len(contradicted):
+        say(f"{path}: {CONTRADICTED}")
 
 
 def is_run(path: Path) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from rank_core.data.tables import Record
 from rank_core.errors import BadInput, shown
-from rank_core.lines import beside
+from rank_core.notes import say
 
 Fields = Mapping[str, str]
 """{name of a field in a file: its name here}, for names that are not known."""
@@ -28,7 +28,6 @@ SENSITIVE = frozenset(
 """Words in the name of a field that tell what is relevant, by how much, or how much it counts."""
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SAID: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +188,8 @@ class Reading:
     def end(self) -> None:
         """Lists the fields that were never read, once for each source."""
         names = sorted(filter(str.strip, self._unread))
-        if names and (self._source, listed := ", ".join(names[:10])) not in _SAID:
-            _SAID.add((self._source, listed))
+        if names:
+            listed = ", ".join(names[:10])
             more = f" and {len(names) - 10} more" if len(names) > 10 else ""
             say(f"{self._source}: fields that are not read: {listed}{more}")
 
@@ -204,11 +203,6 @@ def with_field(schema: Schema, field: str) -> Schema:
         for ours, known in schema.names.items()
     }
     return replace(schema, names=names | {field: (field,)})
-
-
-def say(line: str) -> None:
-    """Prints what a user should know of data that is read."""
-    beside(f"note: {line}")
 
 
 @lru_cache(maxsize=1000)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rank_core.checkpoints.weights import cell_trials
 from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs, read_as
-from rank_core.data.folds import NUM_FOLDS, rotate
+from rank_core.data.folds import NUM_FOLDS, kept_together, rotate
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import (
@@ -86,12 +86,13 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
 
     The queries of all splits, or the groups that they have, are ordered by a hash of their ids and
     dealt round robin, each to a fold with the fewest queries, independent of seeds and other
-    collections. Raises `BadInput` for fewer queries, or groups, than folds.
+    collections. Queries of one text are in one fold, whatever their ids. Raises `BadInput` for
+    fewer queries, or groups, than folds.
     """
     pool = _pool(collection)
     units: dict[str, list[str]] = {}
-    for query_id in pool.queries:
-        units.setdefault(pool.groups.get(query_id, query_id), []).append(query_id)
+    for query_id, unit in kept_together(pool.queries, pool.groups).items():
+        units.setdefault(unit, []).append(query_id)
     if len(units) < num_folds:
         what = "groups of queries" if pool.groups else "judged queries"
         raise BadInput(

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rank_core.data.trec import RankedFile
+from rank_core.data.own_documents import own_ids
+from rank_core.data.trec import RankedFile, order_notes
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels
@@ -17,7 +18,6 @@ from sweeps.systems.runs import (
     TREC_EVAL,
     means_by_rules,
     num_tied,
-    order_notes,
     ranks_as_scores,
     tie_notes,
 )
@@ -128,3 +128,5 @@ def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
     if extra := len(run.keys() - qrels.keys()):
         yield f"Ranked queries without a judgment, excluded: {extra}."
     yield from (f"Note: {note}" for note in order_notes(ranked))
+    if own := own_ids(run, qrels):
+        yield f"Note: {own}"

@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
+from rank_core.data.own_documents import own_ids
 from rank_core.data.readers import dictionary_qrels, frame_qrels
-from rank_core.data.trec import RankedFile
+from rank_core.data.trec import RankedFile, order_notes
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, mean_values, per_query
 from rank_core.files import file_sha256, shown_path
@@ -582,6 +583,8 @@ def _measured(
                     table = _given_values(part, one)
                 else:
                     kept = _ranked(part.where, ranking, one)
+                    if note := own_ids(kept, one.qrels):
+                        lost.setdefault(note, []).append(part.name)
                     tied += num_tied(kept, ties)
                     table = per_query(one.qrels, ranks_as_scores(kept, ties), list(one.columns))
                     if num_tied(kept, TREC_EVAL):  # in single precision: ties by either rule
@@ -659,22 +662,6 @@ def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
                 f"in run {low_seed} of {low} and {own.iloc[-1]:.3g} in run {high_seed} of {high}; "
                 "is one in percent?"
             )
-
-
-def order_notes(file: RankedFile) -> Iterator[str]:
-    """The notes on a run whose scores say another order than its ranks, or none, in most
-    queries."""
-    several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
-    if 2 * len(file.contradicted) > len(several):
-        yield (
-            "ranks and scores contradict each other in most queries; documents are ordered by "
-            "descending score (negate scores of which smaller ones are better, such as distances)."
-        )
-    if 2 * sum(len({*own.values()}) == 1 for own in several.values()) > len(several):
-        yield (
-            "all scores of a query are equal in most queries; documents are ordered by their ids, "
-            "not by their ranks."
-        )
 
 
 def tie_notes(tied: int, ties: str, moved: Moved, digits: int) -> list[str]:

@@ -30,7 +30,6 @@ from rank_core.data.tables import (
 )
 from rank_core.data.trec import (
     RankedFile,
-    contradicts,
     gathered_run,
     grade_of,
     identifier,
@@ -38,7 +37,6 @@ from rank_core.data.trec import (
     point_hint,
     read_lines,
     read_ranked,
-    score_of,
 )
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
@@ -624,17 +622,7 @@ def _run(frame: pd.DataFrame, row: str) -> RankedFile:
     given = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
     ranks = [grade_of(place, rank, "rank") for place, rank in zip(places, given, strict=True)]
     columns = (frame["query"], frame["document"], frame["score"], ranks)
-    run = gathered_run(zip(places, *columns, strict=True))
-    if "rank" not in frame:
-        return RankedFile(run)
-    scores = [score_of(place, score) for place, score in zip(places, frame["score"], strict=True)]
-    ranked = pd.DataFrame({"query": frame["query"].array, "rank": ranks, "score": scores})
-    against = [
-        str(query_id)
-        for query_id, own in ranked.groupby("query", sort=False, observed=True)
-        if contradicts(zip(own["rank"], own["score"], strict=True))
-    ]
-    return RankedFile(run, against)
+    return gathered_run(zip(places, *columns, strict=True))
 
 
 def _values(frame: pd.DataFrame, row: str) -> tuple[pd.DataFrame, str]:
