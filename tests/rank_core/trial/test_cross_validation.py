@@ -77,7 +77,7 @@ def test_folds_depend_only_on_query_ids():
     queries = [(f"q{n}", f"text {n}") for n in range(10)]
     first = [members(fold) for fold in deal(tiny("c", queries, splits=SPLITS), FOLDS)]
     # Other texts, another order, other splits, another name: the same folds.
-    others = [(query_id, "other") for query_id, _ in reversed(queries)]
+    others = [(query_id, f"other {query_id}") for query_id, _ in reversed(queries)]
     second = [members(fold) for fold in deal(tiny("d", others, splits=("test",)), FOLDS)]
     assert first == second
     in_order = [sorted(fold["test"]) for fold in first]
@@ -85,7 +85,7 @@ def test_folds_depend_only_on_query_ids():
 
 
 def test_training_sees_no_judgment_of_a_document_that_has_no_text():
-    for fold in deal(tiny(queries=[(f"q{n}", "") for n in range(6)]), FOLDS):
+    for fold in deal(tiny(queries=[(f"q{n}", f"text {n}") for n in range(6)]), FOLDS):
         assert set(map(tuple, fold.splits["train"].qrels.values())) == {("d1",)}
         assert set(map(tuple, fold.splits["test"].qrels.values())) == {("d1", "gone")}
 
