@@ -39,6 +39,11 @@ NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 _DEATH = "RAY_timeout_ms_task_wait_for_death_info"
+KIND = "accelerator_type:"  # of the names of Ray's resources
+WITHOUT_BF16 = {"K80", "P4", "P100", "V100", "T4"}
+"""Ray's names of the GPUs before Ampere, which have no bf16 in hardware."""
+WITH_BF16 = re.compile(r"A\d+G?|L\d+S?|H\d+|G?B\d+")
+"""Those from Ampere on; Ray's names of other cards, such as RTX, are of several generations."""
 OF_PROCESSES = {
     # Ray shows all GPUs of a node to processes that reserved none, unless this is set in them.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -131,6 +136,7 @@ def _start_ray(**options: Any) -> None:
                 address="local",
                 object_store_memory=OBJECT_STORE_BYTES,
                 job_config=workers_path(),
+    os.environ.setdefault(_CHECKS, str(MISSED_CHECKS))
                 _temp_dir=str(folder / BELOW),
                 **options,
             )

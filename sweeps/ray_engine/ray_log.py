@@ -5,8 +5,10 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -15,9 +17,10 @@ RAY_LOG = "ray.log"
 
 @contextmanager
 def ray_lines_to(path: Path) -> Iterator[None]:
-    """Sends what Ray writes to file descriptor 2, also from its C++ parts, and what its threads
-    print to a file. Our own lines still reach the terminal."""
-    before = sys.stdout, sys.stderr
+    """Sends what Ray writes to file descriptor 2, also from its C++ parts, what its threads print,
+    and errors in the destructors of its objects to a file. Our own lines still reach the
+    terminal."""
+    before, unraisable = (sys.stdout, sys.stderr), sys.unraisablehook
     before[1].flush()
     terminal = os.dup(2)
     ours = open(os.dup(2), "w", buffering=1, errors="backslashreplace")
@@ -33,15 +36,22 @@ def ray_lines_to(path: Path) -> Iterator[None]:
         sys.stderr = cast(TextIO, _ByThread(theirs, ours if _is_2(before[1]) else before[1]))
         for handler in handlers:
             handler.setStream(ours)
+        sys.unraisablehook = partial(_write_unraisable, theirs)
         yield
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
+        sys.unraisablehook = unraisable
         sys.stdout, sys.stderr = before
         for handler in handlers:
             handler.setStream(before[1])
         ours.close()
         theirs.close()
+
+
+def _write_unraisable(file: TextIO, error: Any) -> None:
+    print(f"{error.err_msg or 'Exception ignored in'}: {error.object!r}", file=file)
+    traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback, file=file)
 
 
 class _ByThread:

@@ -54,7 +54,8 @@ LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
 BREAKDOWNS = 5  # of Tune, without a finished trial in between
 LOOK_SECONDS = 0.5  # between looks at Ray's processes
 PROBE_SECONDS = 5.0  # between questions to the GCS
-SILENT_SECONDS = 45.0  # without an answer of the GCS, after which Ray counts as dead
+SILENT_SECONDS = 45.0  # without an answer of a cluster's GCS, after which Ray counts as dead
+SILENT_SECONDS_HERE = 300.0  # of that on this machine, which is busy: its death shows at once
 GOODBYE_SECONDS, INTERRUPTED_SECONDS = 5.0, 1.5  # for a Tuner that was given up
 MOST_PENDING = 10**6  # trials that wait for a process: the attempts have the limit
 MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
@@ -98,7 +99,7 @@ def run_on_slots(events: TrialEvents, options: Options, resources: Resources) ->
     machine's has died. Raises `EngineLost` where that fails.
     """
     attempts = Attempts(events, resources)
-    in_vain, ended = 0, 0
+    deaths = breakdowns = ended = 0
     while not attempts.over:
         error = _run(attempts, options, resources)
         if error is None:
@@ -106,19 +107,23 @@ def run_on_slots(events: TrialEvents, options: Options, resources: Resources) ->
         if isinstance(error, StorageAway):
             raise error  # every record would wait for it again
         attempts.interrupt(error)
-        # Only breakdowns without a finished trial in between count: a long sweep may meet many.
-        in_vain = in_vain + 1 if len(events.screen.statuses) == ended else 1
+        # Only those without a finished trial in between count: a long sweep may meet many.
+        if len(events.screen.statuses) > ended:
+            deaths = breakdowns = 0
         ended = len(events.screen.statuses)
-        gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
-            _start_again(error, in_vain, options, events)
-        elif in_vain > BREAKDOWNS:
+            deaths += 1
+            _start_again(error, deaths, options, events)
+            continue
+        gc.collect()  # ends the processes of the failed Tuner
+        breakdowns += 1
+        if breakdowns > BREAKDOWNS:
             raise error
 
 
-def _start_again(error: NoNode, in_vain: int, options: Options, events: TrialEvents) -> None:
+def _start_again(error: NoNode, deaths: int, options: Options, events: TrialEvents) -> None:
     """Restart Ray on this machine, at most `RESTARTS` times before another trial has ended."""
-    if cluster_address() or in_vain > RESTARTS:
+    if cluster_address() or deaths > RESTARTS:
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
     events.screen.tell(f"{error}: restarting it, then the sweep resumes")
@@ -130,6 +135,8 @@ def _start_again(error: NoNode, in_vain: int, options: Options, events: TrialEve
 
 
 def _run(attempts: Attempts, options: Options, resources: Resources) -> Exception | None:
+        why = f"Ray Tune broke down ({first_line(error)})"
+        events.screen.tell(f"{why}: the trials that ran run again")
     """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
@@ -139,6 +146,7 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     # One worker computes in Tune's own process, which is kept for the next trial; a group costs
     # seconds for each.
     run = run_in_tune if resources.num_workers == 1 else run_in_train
+    gc.collect()  # the failed Tuner would ask a dead Ray to remove what it had, for a minute
     if resources.num_workers > 1:
         free_groups(of_dead=False)  # those of an earlier Tuner
     turn = Turn(attempts)
@@ -161,8 +169,12 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
         ),
     )
     try:
-        lost = _until_lost(tuner.fit, turn)
-        return NoNode(lost) if lost else None
+        if not (lost := _until_lost(tuner.fit, turn)):
+            return None
+        attempts.events.screen.tell(f"{lost}: ending what is left of it")
+        # Now: as this Tuner goes, it asks Ray to remove what it had, and waits a minute for it.
+        disconnect(keep_files=True)
+        return NoNode(lost)
     except Exception as error:
         return _cause(error)
     finally:

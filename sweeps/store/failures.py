@@ -42,6 +42,7 @@ _DEVICE = re.compile(
 )
 _LONGEST = 300  # characters of an error in a line, or of its cause where that is longer
 _TRACEBACK = "Traceback (most recent call last):"
+_SENTENCE = re.compile(r"[.!?](?= )")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
@@ -66,11 +67,18 @@ def first_line(error: BaseException | None) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines[1:] if not _ACTOR_FACTS.match(line)]
     raised = [line.strip() for line in frames.splitlines() if line[:1].strip()]
-    cause = " ".join((raised or causes)[:1])
-    room = max(_LONGEST - len(cause), _LONGEST // 3)
-    heading = " ".join(lines[:1])
-    heading = heading if len(heading) <= room else f"{heading[:room]}..."
-    return _named(error, f"{heading} {cause}".strip())[: 2 * _LONGEST]
+    # What an exception says is its author's; Ray's prose goes on with advice of its own.
+    cause = _cut(raised[0], _LONGEST) if raised else _cut("".join(causes[:1]), _LONGEST // 2)
+    heading = _cut("".join(lines[:1]), max(_LONGEST - len(cause), _LONGEST // 3))
+    return _named(error, f"{heading} {cause}".strip())
+
+
+def _cut(text: str, room: int) -> str:
+    """The sentences of a text that have room, else its first words."""
+    if len(text) <= room:
+        return text
+    whole = [end.end() for end in _SENTENCE.finditer(text) if end.end() <= room]
+    return text[: whole[-1]] if whole else f"{text[:room].rpartition(' ')[0] or text[:room]}..."
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from sweeps.engine import progress as progress_module
 from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
 from sweeps.ray_engine import attempts as module
-from sweeps.ray_engine import runner
+from sweeps.ray_engine import cluster, runner
 from sweeps.ray_engine.attempts import CHECK_SECONDS, WAIT_SECONDS, WARN_SECONDS, NoNode
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.conftest import SLOTS, begin
@@ -96,6 +96,34 @@ def test_ray_is_started_again_as_long_as_trials_end(broken, attempts):
 def test_a_ray_that_dies_again_at_once_ends_the_sweep_with_a_sentence(broken):
     with pytest.raises(EngineLost, match="died on this machine again, and no trial has ended"):
         broken(2)
+
+
+def test_a_breakdown_of_tune_is_said_and_is_no_death_of_ray(broken, attempts, monkeypatch):
+    ends = iter([RuntimeError("no placement group"), NoNode("Ray has died"), None])
+    broken(0)  # in place of what ends a Tuner there
+    attempts.interrupt = lambda error: None
+    monkeypatch.setattr(runner, "_run", lambda *args: next(ends))
+    options = parse([], prog="window_stride.py", description="")
+    runner.run_on_slots(attempts.events, options, SLOTS)
+    tune, ray = lines(attempts)
+    assert "Ray Tune broke down (RuntimeError: no placement group)" in tune
+    assert "Ray has died: restarting it" in ray
+
+
+def test_a_busy_machines_own_ray_is_given_time(monkeypatch, tmp_path):
+    """More than its own checks, and than a cluster's GCS has, which dies unseen."""
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(cluster.os, "environ", environment)
+    monkeypatch.setattr(cluster, "ray_folder", lambda: tmp_path)
+    monkeypatch.setattr(cluster, "_own_folders", [])
+    monkeypatch.setattr(cluster.ray, "init", lambda **options: None)
+    cluster._start_ray()
+    assert int(environment["RAY_health_check_failure_threshold"]) * 10 >= 600
+    for address, known in ((None, False), ("10.0.0.1:6379", True)):
+        monkeypatch.setattr(runner, "cluster_address", lambda address=address: address)
+        probe = runner._Probe()
+        probe._asked, probe._answered = runner.time.monotonic() - 60.0, False
+        assert bool(probe.silence()) is known
 
 
 def test_a_ray_that_does_not_start_again_ends_the_sweep_with_a_sentence(broken, monkeypatch):

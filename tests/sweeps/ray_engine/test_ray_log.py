@@ -18,6 +18,10 @@ with ray_lines_to(Path(sys.argv[1])):
         listener = threading.Thread(target=target, name="ray_listen_error_messages")
         listener.start()
         listener.join()
+    class Group:
+        def __del__(self):
+            raise ConnectionError("no answer of the GCS")
+    Group()
 print("after", file=sys.stderr)
 logging.warning("log after")
 """
@@ -30,4 +34,6 @@ def test_lines_of_ray_go_to_a_file_and_ours_to_the_terminal(tmp_path):
     )
     ours = ["our log", "our line", "after", "log after"]
     assert done.stderr.splitlines() == ours and done.stdout == "our output\n"
-    assert file.read_text().splitlines() == ["of C++", "to stdout", "to stderr"]
+    theirs = file.read_text().splitlines()
+    assert theirs[:3] == ["of C++", "to stdout", "to stderr"]
+    assert "Group.__del__" in theirs[3] and theirs[-1] == "ConnectionError: no answer of the GCS"

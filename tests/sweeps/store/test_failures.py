@@ -107,6 +107,32 @@ def test_of_a_traceback_the_last_line_is_the_reason(text):
     assert not {"\n", "\x1b", "^"} & {*line} and "Traceback" not in line
 
 
+PROSE = (
+    "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker "
+    "exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some "
+    "common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+    "(2) ray stop --force was called, or (3) consider enabling resource isolation"
+    + " and so on"
+    * 40
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        (f"The actor died.{FACTS}\n{PROSE}", "The actor died. The actor is dead because its worker "
+         "process has died."),
+        (f"{PROSE}\n{PROSE}", "has died."),
+        ("many words " * 100, "words..."),
+        (f"{FRAMES}ValueError: {'many words ' * 100}", "words..."),
+        ("x" * 1000, "xxx..."),
+    ],
+)  # fmt: skip
+def test_a_reason_has_whole_sentences_and_fits_in_few_lines(text, ends):
+    line = first_line(RuntimeError(text))
+    assert line.endswith(ends) and len(line) <= 330
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
