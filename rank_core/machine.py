@@ -112,15 +112,17 @@ class _Decided:
 
     matrix_units: bool | None = None
     kernels: str = ""
+    gpu_precision: str = ""
 
 
 _decided = [_Decided()]
 
 
-def compute_as_decided(*, matrix_units: bool, kernels: str) -> None:
-    """Makes this process compute as if its CPU had matrix units, or none, and score in 16 bits with
-    these `kernels` ("": its own), as all nodes of a sweep do."""
-    _decided[:] = [_Decided(matrix_units, kernels)]
+def compute_as_decided(*, matrix_units: bool, kernels: str, gpu_precision: str = "") -> None:
+    """Makes this process compute as if its CPU had matrix units, or none, score in 16 bits with
+    these `kernels` ("": its own), and take `gpu_precision` for `auto` on a GPU ("": what suits its
+    GPU), as all nodes of a sweep do."""
+    _decided[:] = [_Decided(matrix_units, kernels, gpu_precision)]
 
 
 def decided_kernels() -> str:
@@ -138,16 +140,27 @@ def matrix_units() -> bool:
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
     """The autocast type; None for fp32, and for int8, beside which torch computes in fp32. `auto`
-    is bf16 or fp16 on a GPU, bf16 on a CPU with matrix units for it, else fp32."""
+    is bf16 or fp16 on a GPU, bf16 on a CPU with matrix units for it, else fp32; in a sweep its
+    driver decides."""
     if precision == "auto":
         if device.type != "cuda":
             return torch.bfloat16 if matrix_units() else None
-        # T4 and V100 emulate bf16, slower than fp32; they have fp16 in hardware.
-        return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
+        precision = _decided[0].gpu_precision or gpu_precision(device)
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
     types = {"fp32": None, "int8": None, "bf16": torch.bfloat16, "fp16": torch.float16}
     return types[precision]
+
+
+def precision_name(precision: str, device: torch.device) -> str:
+    """The type of matrix products beside a `training.precision`, such as bfloat16."""
+    return str(autocast_type(precision, device) or torch.float32).removeprefix("torch.")
+
+
+def gpu_precision(device: torch.device) -> str:
+    """The precision in 16 bits that a GPU has in hardware."""
+    # T4 and V100 emulate bf16, slower than fp32.
+    return "bf16" if device_class(device) == "cuda with bf16" else "fp16"
 
 
 @lru_cache(maxsize=1)

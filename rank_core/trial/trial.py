@@ -15,7 +15,7 @@ from rank_core.data.load import portable_collection
 from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.data.trec import in_rank_order
 from rank_core.evaluate import mean_values, untied
-from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
+from rank_core.machine import peak_memory, precision_name, reset_peak_memory, trial_device, versions
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import is_reference, portable
@@ -175,8 +175,15 @@ def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> T
         padding_share=padding,
         training_padding_share=training_padding,
         ties=int(distributed.sum_numbers([sum(model.ties for model in models)])[0]),
-        versions=versions() | ({"layers": models[0].layers} if models[0].layers else {}),
+        versions=versions() | _computed_by(config, models[0], encodes=tokens + training_tokens > 0),
     )
+
+
+def _computed_by(config: TrialConfig, model: ModelResult, *, encodes: bool) -> dict[str, str]:
+    """The precision of a trial's products and its layers, where an encoder has computed."""
+    precision = precision_name(config.training.precision, trial_device())
+    facts = {"precision": precision * encodes, "layers": model.layers}
+    return {name: text for name, text in facts.items() if text}
 
 
 def _encoder_tokens(works: list[Work]) -> tuple[int, float]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -277,7 +277,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         interpolate=options.interpolate,
         clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
-        cpu=asdict(options.cpu),
+        cpu=options.cpu.stored(),
         **facts,
     )
     write_description(records, search.plan, description, queries)

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -38,12 +39,12 @@ NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
-_DEATH = "RAY_timeout_ms_task_wait_for_death_info"
 KIND = "accelerator_type:"  # of the names of Ray's resources
 WITHOUT_BF16 = {"K80", "P4", "P100", "V100", "T4"}
 """Ray's names of the GPUs before Ampere, which have no bf16 in hardware."""
 WITH_BF16 = re.compile(r"A\d+G?|L\d+S?|H\d+|G?B\d+")
 """Those from Ampere on; Ray's names of other cards, such as RTX, are of several generations."""
+_DEATH = "RAY_timeout_ms_task_wait_for_death_info"
 OF_PROCESSES = {
     # Ray shows all GPUs of a node to processes that reserved none, unless this is set in them.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -52,6 +53,11 @@ OF_PROCESSES = {
     _DEATH: os.environ.get(_DEATH, f"{1000 * PEER_SECONDS:.0f}"),
 }
 """Environment variables of every process of a sweep."""
+_CHECKS = "RAY_health_check_failure_threshold"
+MISSED_CHECKS = 60
+"""Checks of its raylet, of 10 s each, that a Ray of this machine may miss in a row before it counts
+as dead. A busy machine misses Ray's default of five; of a process that has ended this command
+learns from the process table."""
 _own_folders: list[Path] = []  # of the Ray that this process has started
 
 
@@ -130,13 +136,13 @@ def _start_ray(**options: Any) -> None:
     """Starts Ray on this machine. A busy machine exceeds Ray's fixed 30 s: it is tried twice."""
     folder = ray_folder()
     _own_folders.append(folder)
+    os.environ.setdefault(_CHECKS, str(MISSED_CHECKS))
     for last in (False, True):
         try:
             ray.init(
                 address="local",
                 object_store_memory=OBJECT_STORE_BYTES,
                 job_config=workers_path(),
-    os.environ.setdefault(_CHECKS, str(MISSED_CHECKS))
                 _temp_dir=str(folder / BELOW),
                 **options,
             )
@@ -242,8 +248,7 @@ def slots_now(resources: Resources) -> tuple[int, int]:
 def capacity(resource: str) -> float:
     """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
     have no worker before a trial requests one."""
-    path = cluster_file()
-    config = parsed_json(path.read_text()) if path else {}
+    config = _cluster_config()
     head = config.get("head_node_type")
     startable = 0.0
     for name, node in config.get("available_node_types", {}).items():
@@ -252,6 +257,25 @@ def capacity(resource: str) -> float:
         count = 1 if name == head else min(node.get("max_workers", limit), limit)
         startable += count * node["resources"].get(resource, 0)
     return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
+
+
+def _cluster_config() -> dict[str, Any]:
+    """The configuration of the autoscaler that started this cluster; empty without one."""
+    path = cluster_file()
+    config: dict[str, Any] = parsed_json(path.read_text()) if path else {}
+    return config
+
+
+def precision_of_gpus() -> str:
+    """The precision in 16 bits that all kinds of GPUs of the cluster have in hardware, also of
+    those that its autoscaler may start; "" where that is not known of all kinds."""
+    types = _cluster_config().get("available_node_types", {})
+    kinds = {name for node in types.values() for name in node["resources"]}
+    kinds |= {name for node in ray.nodes() if node["Alive"] for name in node["Resources"]}
+    found = {name.removeprefix(KIND) for name in kinds if name.startswith(KIND)}
+    if found & WITHOUT_BF16:
+        return "fp16"
+    return "bf16" if found and all(map(WITH_BF16.fullmatch, found)) else ""
 
 
 def check_shared(folder: Path) -> None:

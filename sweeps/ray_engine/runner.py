@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from sweeps.ray_engine.cluster import (
     connected,
     disconnect,
     free_groups,
+    precision_of_gpus,
     prepare_nodes,
     trial_resources,
 )
@@ -47,7 +49,9 @@ from sweeps.ray_engine.trial_process import (
     run_in_tune,
 )
 from sweeps.store.failures import first_line
+from sweeps.store.records import Records
 from sweeps.store.storage import StorageAway
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.terminal.text import duration, numbered, say
 
 LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
@@ -82,6 +86,7 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
     resources = trial_resources(options)
     if events.records.storage.is_local:
         check_shared(events.records.folder)
+    options = _with_precision(options, resources, events.records)
     prepare_nodes([trial.cell.config for trial in events.search.ahead])
     trials = numbered(len(events.search.ahead), "trial")
     say(f"{trials} on {numbered(resources.slots, 'slot')}")
@@ -89,6 +94,17 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
         run_on_slots(events, options, resources)
     finally:
         files.keep = any(status.lost for status in events.screen.statuses.values())
+
+
+def _with_precision(options: Options, resources: Resources, records: Records) -> Options:
+    """With the precision that `auto` is on all GPUs of the sweep, decided by those of the cluster
+    and noted for later commands: nodes of another kind, which may join, compute alike."""
+    decided = "" if options.cpu.gpu_precision or not resources.gpus else precision_of_gpus()
+    if not decided:
+        return options
+    choice = replace(options.cpu, gpu_precision=decided)
+    update_sweep_file(records, cpu=choice.stored())
+    return replace(options, cpu=choice)
 
 
 def run_on_slots(events: TrialEvents, options: Options, resources: Resources) -> None:
@@ -119,6 +135,8 @@ def run_on_slots(events: TrialEvents, options: Options, resources: Resources) ->
         breakdowns += 1
         if breakdowns > BREAKDOWNS:
             raise error
+        why = f"Ray Tune broke down ({first_line(error)})"
+        events.screen.tell(f"{why}: the trials that ran run again")
 
 
 def _start_again(error: NoNode, deaths: int, options: Options, events: TrialEvents) -> None:
@@ -128,6 +146,7 @@ def _start_again(error: NoNode, deaths: int, options: Options, events: TrialEven
         raise EngineLost(f"{error}{again}")
     events.screen.tell(f"{error}: restarting it, then the sweep resumes")
     disconnect(keep_files=True)  # which also ends the remaining processes of Ray
+    gc.collect()  # the failed Tuner would ask a dead Ray to remove what it had, for a minute
     try:
         connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it
@@ -135,8 +154,6 @@ def _start_again(error: NoNode, deaths: int, options: Options, events: TrialEven
 
 
 def _run(attempts: Attempts, options: Options, resources: Resources) -> Exception | None:
-        why = f"Ray Tune broke down ({first_line(error)})"
-        events.screen.tell(f"{why}: the trials that ran run again")
     """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
@@ -146,7 +163,6 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     # One worker computes in Tune's own process, which is kept for the next trial; a group costs
     # seconds for each.
     run = run_in_tune if resources.num_workers == 1 else run_in_train
-    gc.collect()  # the failed Tuner would ask a dead Ray to remove what it had, for a minute
     if resources.num_workers > 1:
         free_groups(of_dead=False)  # those of an earlier Tuner
     turn = Turn(attempts)
@@ -260,7 +276,7 @@ class _Probe:
         """The reason to give Ray up, "" while it answers."""
         now = time.monotonic()
         if not self._answered:
-            if now - self._asked < SILENT_SECONDS:
+            if now - self._asked < (SILENT_SECONDS if cluster_address() else SILENT_SECONDS_HERE):
                 return ""
             return f"Ray has not answered for {duration(now - self._asked)}"
         if now - self._asked >= PROBE_SECONDS:

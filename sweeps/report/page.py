@@ -23,6 +23,7 @@ from sweeps.report.conclusions import (
 )
 from sweeps.report.html import Section, render
 from sweeps.report.interactions import interaction_sentences
+from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
@@ -94,7 +95,7 @@ def page(findings: Findings) -> str:
         "page.html",
         title=analysis.sweep.question,
         answer=recommendation(analysis).sentence,
-        notes=[],
+        notes=[*filter(None, [machines_sentence(analysis)])],
         facts=[],
         sections=sections(findings),
     )

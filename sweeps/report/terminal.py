@@ -10,6 +10,7 @@ from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import OWN_MODEL, Analysis
 from sweeps.report.caption import interpolated_sentence, near_best_sentence, remarks_on_values
 from sweeps.report.conclusions import conclusions, fates_in_brief
+from sweeps.report.machines import machines_sentence
 from sweeps.report.next_step import next_step
 from sweeps.report.recommendation import cost_text, other_choice, recommendation
 from sweeps.report.reliability import pairing_of, pairing_sentence
@@ -46,6 +47,8 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "", *, verbose: boo
     if uri not in ("", str(page.absolute().parents[1])):
         ending = [f"A copy to open: {page}", f"Report: {uri}/report/index.html"]
     lines = [*wrapped(f"{sweep.about.sweep}: {sweep.question}"), ""]
+    if warning := machines_sentence(analysis):
+        lines += [*wrapped(warning), ""]
     lines += table_text(analysis, verbose=verbose).split("\n")
     lines += [""] * bool(lines[-1])
     lines += answer_lines(analysis, uri or str(sweep.folder), ending, verbose=verbose)

@@ -41,6 +41,7 @@ from sweeps.systems.clusters import (
     clusters_from,
     queries_of_sweep,
 )
+from sweeps.systems.machines import Machines, machines_of
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
@@ -103,6 +104,8 @@ class Sweep:
     """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
     in their folder."""
     serving: Serving | None = None
+    machines: Mapping[str, Machines] = field(default_factory=dict)
+    """{cell: what its trials were computed on}, of a sweep on disk."""
     indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
     """{cell: its index} where every cell ranks the whole collection by one."""
     clusters: Clusters | None = None  # of the queries, where the tests have them
@@ -230,6 +233,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
         indexes=index_facts(records, file.cells, states),
+        machines=machines_of(states),
     )
     return with_clusters(sweep)
 

@@ -1,0 +1,30 @@
+"""The warning of a report whose comparisons are also comparisons of machines."""
+
+from sweeps.report.analysis import Analysis
+from sweeps.systems.machines import UnlikeSides, unlike_sides
+from sweeps.terminal.text import numbered
+
+WORDS = {"device": "devices", "precision": "precisions", "torch": "builds of torch"}
+
+
+def unlike_rows(analysis: Analysis) -> list[UnlikeSides]:
+    """The comparisons of the report whose two sides ran on unlike machines."""
+    sweep = analysis.sweep
+    pairs = [(pair.system, pair.baseline) for pair in analysis.primary]
+    return unlike_sides(sweep.machines, pairs, sweep.cells)
+
+
+def machines_sentence(analysis: Analysis) -> str:
+    """What a reader must know of them before the numbers; "" where all sides are alike."""
+    rows = unlike_rows(analysis)
+    if not rows:
+        return ""
+    facts = [word for fact, word in WORDS.items() if any(row.fact == fact for row in rows)]
+    count = numbered(len({(row.system, row.baseline) for row in rows}), "comparison")
+    first, label = rows[0], analysis.sweep.label
+    return (
+        f"Unlike machines: in {count} the two sides ran on different {' and '.join(facts)}, which "
+        f"may be the difference that is seen: {label(first.system)} on "
+        f"{' and '.join(first.of_system)}, {label(first.baseline)} on "
+        f"{' and '.join(first.of_baseline)}."
+    )

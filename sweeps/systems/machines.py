@@ -1,0 +1,52 @@
+"""What the trials of systems were computed on, and where the two sides of a comparison differ in
+it: a difference between them may then be one of machines."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sweeps.store.records import State
+from sweeps.store.sweep_file import Cell
+
+Machines = Mapping[str, tuple[str, ...]]
+"""{fact of the machines: its values over the trials of a cell}."""
+FACTS = {"device": "", "precision": "training.precision", "torch": ""}
+"""Those that may change a number, and the setting that changes one on purpose, if any."""
+
+
+@dataclass(frozen=True)
+class UnlikeSides:
+    """A comparison whose two sides were computed on unlike machines."""
+
+    system: str
+    baseline: str
+    fact: str
+    of_system: tuple[str, ...]
+    of_baseline: tuple[str, ...]
+
+
+def machines_of(states: Iterable[State]) -> dict[str, Machines]:
+    """{cell: what its used trials were computed on}, of those with an encoder, which alone depend
+    on it."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for state in states:
+        if state.status.used and state.facts["encoder_tokens"]:
+            own = found.setdefault(state.cell, {})
+            for fact in FACTS.keys() & state.facts["versions"].keys():
+                own.setdefault(fact, set()).add(state.facts["versions"][fact])
+    return {cell: {f: tuple(sorted(own[f])) for f in own} for cell, own in found.items()}
+
+
+def unlike_sides(
+    machines: Mapping[str, Machines], pairs: Iterable[tuple[str, str]], cells: Iterable[Cell]
+) -> list[UnlikeSides]:
+    """The compared (system, baseline) whose machines differ, with a row for each fact. A precision
+    that is a swept setting differs on purpose."""
+    swept = {name for cell in cells for name in cell.settings}
+    rows = []
+    for system, baseline in dict.fromkeys(pairs):
+        one, other = machines.get(system, {}), machines.get(baseline, {})
+        for fact, setting in FACTS.items():
+            if one.get(fact, ()) and other.get(fact, ()) and setting not in swept:
+                if one[fact] != other[fact]:
+                    rows.append(UnlikeSides(system, baseline, fact, one[fact], other[fact]))
+    return rows

@@ -1,0 +1,69 @@
+"""A comparison whose two sides ran on unlike machines says so above the table and on the page."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sweeps.report.build import write_report
+from sweeps.store.records import sealed
+from sweeps.store.sweep_file import Cell
+from sweeps.systems.load import load_sweep
+from sweeps.systems.machines import unlike_sides
+from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
+
+A100 = {"device": "NVIDIA A100-SXM4-80GB", "precision": "bfloat16", "torch": "2.13.0+cu129"}
+T4 = A100 | {"device": "Tesla T4"}
+FIRST, SECOND = CELLS[0][0], CELLS[1][0]
+
+
+def sweep_on(folder: Path, machines: Mapping[str, Mapping[str, str]]) -> Path:
+    """A sweep whose cells ran on these, the others on an A100; an encoder computed."""
+    write_ranked_sweep(folder)
+    for trial in (folder / "trials").iterdir():
+        facts = json.loads((trial / "result.json").read_text())
+        cell = trial.name.rpartition("-seed")[0]
+        facts |= {"encoder_tokens": 1000, "versions": dict(machines.get(cell, A100))}
+        (trial / "result.json").write_text(json.dumps(facts))
+        sealed(trial)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"device": "Tesla T4"}, ["devices", "Tesla T4", A100["device"]]),
+        ({"precision": "float16"}, ["precisions", "float16", "bfloat16"]),
+        ({"torch": "2.13.0+cu130"}, ["builds of torch", "2.13.0+cu130", "2.13.0+cu129"]),
+        ({"device": "Tesla T4", "precision": "float16"}, ["different devices and precisions"]),
+        ({}, []),
+    ],
+)
+def test_sides_that_ran_on_unlike_machines_are_named_above_the_table(tmp_path, changes, words):
+    folder = sweep_on(tmp_path / "sweep", {SECOND: A100 | changes})
+    text = write_report(folder).text
+    above = " ".join(text[: text.index("nDCG@10")].split())
+    page = (folder / "report" / "index.html").read_text()
+    assert ("Unlike machines: in 1 comparison" in above) == bool(words)
+    assert ("Unlike machines" in page) == bool(words)
+    assert [word for word in words if word not in above] == []
+
+
+def test_what_ran_on_both_kinds_alike_or_without_an_encoder_is_no_finding(tmp_path):
+    sweep = load_sweep(sweep_on(tmp_path / "sweep", {FIRST: T4, SECOND: T4}))
+    assert sweep.machines[FIRST]["device"] == ("Tesla T4",)
+    cells, pairs = sweep.cells, [(SECOND, FIRST), ("bm25", FIRST)]
+    assert unlike_sides(sweep.machines, pairs, cells) == []
+    mixed = {"device": ("NVIDIA A100-SXM4-80GB", "Tesla T4")}
+    assert unlike_sides({FIRST: mixed, SECOND: mixed}, pairs, cells) == []
+    [row] = unlike_sides(sweep.machines | {SECOND: mixed}, pairs, cells)
+    assert (row.fact, row.of_system, row.of_baseline) == ("device", mixed["device"], ("Tesla T4",))
+
+
+def test_a_precision_that_is_compared_on_purpose_is_no_finding():
+    one, other = ({"precision": (name,)} for name in ("bfloat16", "float32"))
+    plain, swept = Cell("a"), Cell("b", settings={"training.precision": "bf16"})
+    machines = {"b": one, "a": other}
+    assert unlike_sides(machines, [("b", "a")], [plain, swept]) == []
+    assert len(unlike_sides(machines, [("b", "a")], [plain, Cell("b")])) == 1
