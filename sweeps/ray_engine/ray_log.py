@@ -50,8 +50,8 @@ def ray_lines_to(path: Path) -> Iterator[None]:
 
 
 def _write_unraisable(file: TextIO, error: Any) -> None:
-    print(f"{error.err_msg or 'Exception ignored in'}: {error.object!r}", file=file)
-    traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback, file=file)
+    lines = traceback.format_exception(error.exc_type, error.exc_value, error.exc_traceback)
+    file.write(f"{error.err_msg or 'Exception ignored in'}: {error.object!r}\n{''.join(lines)}")
 
 
 class _ByThread:
