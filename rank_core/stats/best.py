@@ -299,7 +299,8 @@ class Rivalry:
         V_q, queries, shape = np.zeros((K, K)), np.zeros((K, K)), (K, K)
         for i, mean_Q in enumerate(self.means):
             V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
-            queries[i] = 1 + strata_df(self.means - mean_Q, self.matrix.query_strata)
+            own_df = self.matrix.query_strata, self.matrix.query_df
+            queries[i] = 1 + strata_df(self.means - mean_Q, *own_df)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
         own = np.broadcast_to(self.seeds[:, None], shape), np.broadcast_to(self.seeds, shape)
         runs = [np.array(S) for S in own]

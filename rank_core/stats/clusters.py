@@ -1,14 +1,14 @@
 """Queries that are not alone: clusters of queries, such as those that ask for one document.
 
 Queries of a cluster may have correlated scores; clusters are independent. The variance over queries
-of a mean difference is the jackknife's that leaves out one cluster at a time, on G - 1 degrees of
-freedom for G clusters (MacKinnon, Nielsen and Webb 2023):
+of a mean difference is the jackknife's that leaves out one cluster at a time (MacKinnon, Nielsen
+and Webb 2023), with the degrees of freedom of Bell and McCaffrey (2002):
 
     V_q = (G - 1) / G * sum over clusters of (d without g - mean of these)^2
 
 For clusters of one size it is the cluster-robust variance of Liang and Zeger (1986) with the factor
-G / (G - 1), and of one query each the plain variance of a mean. Where a cluster has many of the
-queries, their variance is far too small, as the mean follows that cluster.
+G / (G - 1) on G - 1 degrees of freedom, and of one query each the plain variance of a mean. Where a
+cluster has many of the queries, their variance is far too small, as the mean follows that cluster.
 
 `clustered` gives a matrix with a column per cluster, its pseudo-value, whose plain formulas are
 these, so that every test, correlation and set of the best of a matrix is that of the clusters.
@@ -18,10 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rank_core.errors import BadInput, shown
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
+from rank_core.stats.scopes import Floats, Strata
 
 
 def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix:
@@ -59,9 +60,31 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
         matrix,
         query_ids=columns,
         scores={cell: _pseudo_values(own, place_Q, G) for cell, own in matrix.scores.items()},
+        query_df=(jackknife_df(np.bincount(place_Q)),),
         by_query=matrix,
         cluster_of=tuple(place_Q),
     )
+
+
+def jackknife_df(sizes_G: ArrayLike) -> float:
+    """The degrees of freedom of V_q over clusters of these sizes: those of a chi-square with its
+    mean and variance if queries are independent (Bell and McCaffrey 2002); G - 1 for one size.
+
+    A correlation within clusters would make them fewer, and the test far too cautious: simulated
+    errors are then below .005 (`tests/benchmarks/clustered.py`), as the jackknife's variance is too
+    large already.
+    """
+    q = np.asarray(sizes_G, dtype=np.float64)
+    G, Q = len(q), q.sum()
+    w = (G - 1) / (Q - q)
+    # V_q is a multiple of v'v for pseudo-values v = H W (t - q T / Q) of the totals t, whose
+    # covariances are diag(q); H takes the mean away. So v has the covariances H N H with
+    # N = diag(d) - u u'.
+    d, u = w**2 * q, w * q / np.sqrt(Q)
+    n = d - u * u.sum()  # N 1
+    trace = d.sum() - u @ u - n.sum() / G
+    of_square = d @ d - 2 * d @ u**2 + (u @ u) ** 2 - 2 * n @ n / G + (n.sum() / G) ** 2
+    return min(float(trace**2 / of_square), G - 1.0)
 
 
 def joined(matrix: ScoreMatrix, keys: Sequence[str], num_queries: int) -> ScoreMatrix:
@@ -79,7 +102,7 @@ def joined(matrix: ScoreMatrix, keys: Sequence[str], num_queries: int) -> ScoreM
     # The scaled deviations of N columns have the sum of squares V N (N - 1); those of G columns
     # have to have V G (G - 1).
     scale = (G * (G - 1) / (N * (N - 1))) ** 0.5
-    order_G, strata = _strata(place_N, matrix.query_strata, G)
+    order_G, strata, df = _strata(place_N, matrix, G)
     rank_G = np.argsort(order_G)
     place_N = [int(rank_G[at]) for at in place_N]
     return replace(
@@ -90,6 +113,7 @@ def joined(matrix: ScoreMatrix, keys: Sequence[str], num_queries: int) -> ScoreM
             for cell, own in matrix.scores.items()
         },
         query_strata=strata,
+        query_df=df,
         counted=num_queries,
     )
 
@@ -119,22 +143,25 @@ def _pseudo_values(score_SQ: Floats, place_Q: Sequence[int], G: int) -> Floats:
 
 
 def _strata(
-    place_N: Sequence[int], sizes: Sequence[int], G: int
-) -> tuple[list[int], tuple[int, ...]]:
-    """The columns in the order of their strata, and the sizes of these: a column belongs to the
-    smallest of its collections, whose few degrees of freedom it has. A stratum has two columns or
-    more."""
+    place_N: Sequence[int], matrix: ScoreMatrix, G: int
+) -> tuple[list[int], Strata, tuple[float, ...]]:
+    """The columns in the order of their strata, the sizes of these, and their degrees of freedom
+    where unequal clusters have fewer: a column belongs to the smallest of its collections, whose
+    few degrees of freedom it has. A stratum has two columns or more."""
+    sizes = matrix.query_strata
     starts = np.cumsum([0, *sizes])
     owner_G = np.zeros(G, dtype=np.intp)
     by_size = sorted(range(len(sizes)), key=lambda one: -sizes[one])
     for one in by_size:  # a smaller collection overwrites a larger one
         owner_G[list(place_N[starts[one] : starts[one + 1]])] = one
-    strata = [np.flatnonzero(owner_G == one).tolist() for one in reversed(by_size)]
-    strata = [own for own in strata if own]
+    columns = {one: np.flatnonzero(owner_G == one).tolist() for one in reversed(by_size)}
+    kept = {one: own for one, own in columns.items() if len(own) > 1} or {by_size[-1]: []}
     # A single column has no variance of its own.
-    kept = [own for own in strata if len(own) > 1] or [[]]
-    kept[0] += [own[0] for own in strata if len(own) == 1]
-    return [at for own in kept for at in own], tuple(map(len, kept)) if len(kept) > 1 else ()
+    next(iter(kept.values())).extend(own[0] for own in columns.values() if len(own) == 1)
+    df = [matrix.query_df[one] / (sizes[one] - 1) for one in kept if matrix.query_df]
+    df = [share * (len(own) - 1) for share, own in zip(df, kept.values(), strict=False)]
+    strata = tuple(map(len, kept.values())) if len(kept) > 1 else ()
+    return [at for own in kept.values() for at in own], strata, tuple(df)
 
 
 def design_effect(delta_Q: Floats, cluster_of: Sequence[object]) -> float:
@@ -149,4 +176,4 @@ def design_effect(delta_Q: Floats, cluster_of: Sequence[object]) -> float:
     return float(np.var(value_1G, ddof=1)) / G / plain
 
 
-__all__ = ["clustered", "design_effect", "joined"]
+__all__ = ["clustered", "design_effect", "jackknife_df", "joined"]

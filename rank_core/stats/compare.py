@@ -433,11 +433,12 @@ def scope_test_of(
     sides = matrix.scores[system], matrix.scores[baseline]
     fixed = system in deterministic, baseline in deterministic
     runs = [matrix.run_strata.get(cell, ()) for cell in pair]
+    queries: Any = {"query_strata": matrix.query_strata, "query_df": matrix.query_df}
     if not paired_seeds or any(fixed):
         return scope_test(
             *sides,
             deterministic=fixed,
-            query_strata=matrix.query_strata,
+            **queries,
             run_strata=(runs[0], runs[1]),
         )
     if matrix.seeds[system] != matrix.seeds[baseline]:
@@ -446,7 +447,7 @@ def scope_test_of(
             f"got {matrix.seeds[system]} for {system} "
             f"and {matrix.seeds[baseline]} for {baseline}"
         )
-    return paired_scope_test(*sides, query_strata=matrix.query_strata, run_strata=runs[0])
+    return paired_scope_test(*sides, **queries, run_strata=runs[0])
 
 
 def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) -> None:

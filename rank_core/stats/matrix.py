@@ -34,6 +34,7 @@ class ScoreMatrix:
     seeds: dict[str, tuple[int, ...]]
     scores: dict[str, NDArray[np.float64]]
     query_strata: Strata = ()
+    query_df: tuple[float, ...] = ()  # of V_q in each stratum, where they are not its size minus 1
     run_strata: Mapping[str, Strata] = field(default_factory=dict)
     by_query: "ScoreMatrix | None" = None  # of single queries, where the columns are clusters
     cluster_of: tuple[int, ...] = ()  # the column of each query of `by_query`

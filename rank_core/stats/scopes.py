@@ -172,6 +172,7 @@ def scope_test(
     *,
     deterministic: tuple[bool, bool] = (False, False),
     query_strata: Strata = (),
+    query_df: Sequence[float] = (),
     run_strata: tuple[Strata, Strata] = ((), ()),
 ) -> ScopeTest:
     """Compare two systems measured on the same queries, each with its own seeds; S may differ.
@@ -198,12 +199,18 @@ def scope_test(
         fewest_seeds=(_fewest(score_A_SQ, run_strata[0]), _fewest(score_B_SQ, run_strata[1])),
         deterministic=deterministic,
         query_strata=query_strata,
+        query_df=query_df,
         scale=scale,
     )
 
 
 def paired_scope_test(
-    score_A_SQ: Floats, score_B_SQ: Floats, *, query_strata: Strata = (), run_strata: Strata = ()
+    score_A_SQ: Floats,
+    score_B_SQ: Floats,
+    *,
+    query_strata: Strata = (),
+    query_df: Sequence[float] = (),
+    run_strata: Strata = (),
 ) -> ScopeTest:
     """Compare two systems whose row s shares its randomness: initialisation, order, negatives. Only
     for a sweep that declares this; equal seed numbers alone pair nothing."""
@@ -223,6 +230,7 @@ def paired_scope_test(
         num_seeds=(_number(delta_SQ, run_strata),),
         fewest_seeds=(_fewest(delta_SQ, run_strata),),
         query_strata=query_strata,
+        query_df=query_df,
         scale=scale,
     )
 
@@ -355,14 +363,16 @@ def _of_runs(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
     return V_seeds, np.where(V_seeds == 0, sum(df for _, _, df in parts), df_seeds)
 
 
-def strata_df(value_N: Floats, strata: Strata) -> Any:
+def strata_df(value_N: Floats, strata: Strata, df: Sequence[float] = ()) -> Any:
     """Satterthwaite's degrees of freedom of the variance of N values that deviate within strata,
-    given by their sizes; N - 1 for one stratum. Leading axes are tables of their own."""
-    if len(strata) < 2:
-        return value_N.shape[-1] - 1
+    given by their sizes; N - 1 for one stratum. `df` has those of each stratum where they are not
+    its size minus 1. Leading axes are tables of their own."""
+    df = df or [size - 1 for size in strata or (value_N.shape[-1],)]
+    if len(df) < 2:
+        return df[0]
     parts = np.split(value_N, np.cumsum(strata)[:-1], axis=-1)
     squares = [((own - own.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for own in parts]
-    df, total = [size - 1 for size in strata], sum(squares)
+    total = sum(squares)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Satterthwaite: a sum of squares of several strata, each with f degrees of freedom.
         found = total**2 / sum(own**2 / f for own, f in zip(squares, df, strict=True))
@@ -420,6 +430,7 @@ def _test(
     scale: float,
     deterministic: tuple[bool, ...] = (False,),
     query_strata: Strata = (),
+    query_df: Sequence[float] = (),
 ) -> ScopeTest:
     Q = len(delta_Q)
     trained = [side for side, fixed in enumerate(deterministic) if not fixed]
@@ -434,7 +445,7 @@ def _test(
         variance_seeds=tuple(variance_seeds[side] for side in trained),
         variance_error=tuple(variance_error[side] for side in trained),
         num_seeds=tuple(num_seeds[side] for side in trained),
-        num_queries=1 + strata_df(delta_Q, query_strata),
+        num_queries=1 + strata_df(delta_Q, query_strata, query_df),
         fewest_queries=min(query_strata, default=Q),
         fewest_seeds=tuple(fewest_seeds[side] for side in trained),
     )

@@ -49,6 +49,7 @@ def over_collections(
                     f"got the seeds {matrices[0].seeds[cell]} and {one.seeds[cell]}"
                 )
     sizes = tuple(len(one.query_ids) for one in matrices)
+    own_df = [one.query_df or (len(one.query_ids) - 1,) for one in matrices]
     scores: dict[str, Floats] = {}
     runs: dict[str, Strata] = {}
     for cell in cells:
@@ -75,6 +76,9 @@ def over_collections(
         },
         scores=scores,
         query_strata=sizes,
+        query_df=tuple(chain.from_iterable(own_df))
+        if any(one.query_df for one in matrices)
+        else (),
         run_strata=runs,
         counted=sum(one.num_queries for one in matrices),
     )

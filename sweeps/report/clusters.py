@@ -5,17 +5,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from rank_core.data.groups import share_documents
 from rank_core.stats.clusters import design_effect
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.analysis import Analysis
 from sweeps.terminal.notation import percent
 
-_UNEQUAL = 0.4
-"""Where the two largest clusters have a larger share of the queries, the familywise error is up to
-.10 (tests/benchmarks/clustered.py)."""
+_UNEQUAL = 0.5
+"""Where unequal clusters count as so small a share of their number, a report says so."""
 _VISIBLE = 0.005  # the smallest change that is not printed as 0%
 
 
@@ -44,13 +41,14 @@ def clusters_sentence(analysis: Analysis) -> str:
         f"Tests and intervals are over {G} clusters of {Q} queries ({clusters.source}), whose "
         "scores may be correlated within a cluster."
     )
-    sizes = np.sort(np.bincount(matrices[0].cluster_of or [0]))
-    if (two := int(sizes[-2:].sum())) > _UNEQUAL * Q:
-        text += (
-            f" Two of them have {two} of the queries: with clusters so unequal the familywise "
-            "error may be twice as large."
-        )
+    if (count := equal_clusters(matrices[0])) < _UNEQUAL * G:
+        text += f" As their sizes differ, they count as about {count:.0f} clusters of one size."
     return text
+
+
+def equal_clusters(matrix: ScoreMatrix) -> float:
+    """The clusters of one size that would determine a variance as well."""
+    return sum(matrix.query_df) + len(matrix.query_df) or len(matrix.query_ids)
 
 
 def _shared(analysis: Analysis) -> tuple[int, int, str] | None:
@@ -120,7 +118,11 @@ def cluster_results(analysis: Analysis) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if clusters := analysis.sweep.clusters:
         counts = {
-            measure: {"num_queries": one.num_queries, "num_clusters": len(one.query_ids)}
+            measure: {
+                "num_queries": one.num_queries,
+                "num_clusters": len(one.query_ids),
+                "equal_clusters": equal_clusters(one),
+            }
             for measure, one in {**analysis.tested, **analysis.means}.items()
         }
         found["clusters"] = {"source": clusters.source, "measures": counts}

@@ -304,6 +304,7 @@ class Pairs(NamedTuple):
 def _pair_tests(tables: Tables, one: int) -> Pairs:
     """All systems but `one` against it."""
     Q, others = tables.num_queries, np.arange(len(tables.seeds_K)) != one
+    df_queries = tables.df_queries or Q - 1
     C = tables.covariance_NKK
     C = C[:, others][:, :, others] - C[:, others, one][:, :, None] - C[:, None, one, others]
     C = (C + tables.covariance_NKK[:, one, one][:, None, None]) / Q
@@ -317,7 +318,7 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
         variance_seeds=tuple(side[0] for side in sides),
         variance_error=tuple(side[1] for side in sides),
         num_seeds=tuple(np.minimum(side[2], 1e9) for side in sides),
-        num_queries=Q,
+        num_queries=1 + df_queries,
     )
     shared = C + np.maximum(V_s[:, one] - V_e[:, one], 0)[:, None, None]
     error = np.asarray(found.se_both)
@@ -335,7 +336,7 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
             prior = fitted_prior(squares_NK[at][:, pool], df[pool])
             prior = replace(prior, df=prior.df[:, None], variance=prior.variance[:, None])
             own = [(V_s[at], V_e[at], S) for V_s, V_e, S in sides]
-            p = two_sided_p(delta_NJ[at], *moderated_error(V_q[at], Q, own, prior))
+            p = two_sided_p(delta_NJ[at], *moderated_error(V_q[at], 1 + df_queries, own, prior))
             inside = ~np.isin(np.flatnonzero(others), trained[~pool])
             p_NJ[np.ix_(at, inside)] = p[:, inside]
         return p_NJ

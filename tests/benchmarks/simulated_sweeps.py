@@ -65,6 +65,7 @@ class Tables:
     seeds_K: Floats  # infinite: deterministic
     error_KK: Floats  # the true covariance of the means
     num_queries: int
+    df_queries: float = 0  # of V_q where they are not num_queries - 1
 
 
 def drawn_tables(

@@ -15,7 +15,7 @@ def test_many_tables_at_once_have_the_librarys_columns_and_p():
     sizes = np.array([1, 4, 2, 7, 3])
     score_NKSQ = rng.normal(size=(3, 4, 3, sizes.sum()))
     columns = benchmark._in_clusters(score_NKSQ, sizes)
-    found = _pair_tests(benchmark._tables(columns), 0)
+    found = _pair_tests(benchmark._of_clusters(score_NKSQ, sizes), 0)
     names = np.repeat(np.arange(5), sizes).astype(str)
     for table, own, p_J in zip(score_NKSQ, columns, found.own, strict=True):
         ids = tuple(map(str, range(sizes.sum())))

@@ -103,7 +103,7 @@ def test_terminal_page_and_results_say_it(
     assert re.search(r"10 clusters of 40 queries of \S+/q.qrels; baseline a\.", text)
     assert "independent" not in text
     results = json.loads((tmp_path / "out/results.json").read_text())
-    counts = {"RR@10": {"num_queries": 40, "num_clusters": 10}}
+    counts = {"RR@10": {"num_queries": 40, "num_clusters": 10, "equal_clusters": 10.0}}
     assert results["clusters"] == {"source": "shared relevant documents", "measures": counts}
     assert "and over 10 clusters of 40 queries" in results["caption"]
     assert results["comparisons"][0]["num_queries"] == 40
@@ -141,17 +141,17 @@ def test_bad_clusters(runs: Path, given: object, message: str) -> None:
         compared(runs, given)
 
 
-def test_a_report_says_that_two_clusters_have_most_queries(
+def test_a_report_says_as_how_many_equal_clusters_unequal_ones_count(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for large, said in ((8, False), (10, True)):  # of 40
+    for large, said in ((4, False), (10, True)):  # of 40
         names = ["x"] * large + ["y"] * large + [f"c{q}" for q in range(2 * large, Q)]
         lines = (f"q{at}\t{name}\n" for at, name in enumerate(names))
         (tmp_path / "unequal.tsv").write_text("".join(lines))
         given = [f"a={runs}/a.*.run", f"b={runs}/b.*.run", "--qrels", f"{runs}/q.qrels"]
         assert main([*given, "--verbose", "--clusters", f"{tmp_path}/unequal.tsv"]) == 0
         text = " ".join(capsys.readouterr().out.split())
-        assert (f"Two of them have {2 * large} of the queries" in text) == said
+        assert ("As their sizes differ, they count as about 6 clusters of one size" in text) == said
 
 
 def test_a_bad_file_ends_the_command_with_code_2(runs: Path) -> None:
