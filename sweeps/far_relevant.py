@@ -6,7 +6,8 @@ Cells: FirstP, MaxP, PARADE-Attn and PARADE-Transformer, zero-shot and fine-tune
 the candidates (chance); the baseline is BM25, the first stage. The
 embedded collection is built this way; make one from any passage collection with
 `--collection 'NAME|far-relevant'`, for example of `python-docs-passages`.
-Size: 10 cells; deterministic ones run once, the others with 3 seeds.
+Size: 10 cells, less the zero-shot ones whose weights neither the backbone nor `--init-from` has: 8
+with the default backbone. Deterministic cells run once, the others with 3 seeds.
 Expected: FirstP is at chance before and after fine-tuning. Chunked models are above BM25 once they
 are fine-tuned.
 """

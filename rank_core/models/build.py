@@ -1,10 +1,12 @@
 """Construction of the ranking system that a trial's settings name."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from safetensors.torch import load_file
 
+from rank_core.checkpoints.weights import WEIGHTS, cell_trials, saved_shapes, weights_file
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.cls_only import only_cls
@@ -13,7 +15,7 @@ from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import model_class, trains
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import Model, TrialConfig
 
 
 def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> Ranker:
@@ -49,39 +51,55 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
 
 
 def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
-    """True where every seed gives the same run: nothing is trained, and no weight is random."""
+    """True where every seed gives the same run: nothing is trained, and all seeds have the same
+    weights, of a checkpoint or of one trained model."""
     kind = model_class(config.model.name)
     if not trains(kind):
         return kind.deterministic
-    trained = config.training.num_epochs or config.training.init_from
-    return not (trained or kind.reads_by_seed or drawn_weights(config, backbone))
+    trained = config.training.num_epochs or cell_trials(config.training.init_from)
+    return not (trained or kind.reads_by_seed or undefined_weights(config, backbone))
 
 
 def require_weights(config: TrialConfig, backbone: Backbone) -> None:
     """Raises `BadInput` where nothing is trained and a weight would be drawn at random: such a
     model ranks at random."""
-    if not model_class(config.model.name).trains:
+    if not model_class(config.model.name).trains or config.training.num_epochs:
         return
-    if config.training.num_epochs or config.training.init_from:
-        return
-    if drawn := drawn_weights(config, backbone):
-        parts = dict.fromkeys(name.partition(".")[0] for name in drawn)
+    if undefined := undefined_weights(config, backbone):
+        parts = " and ".join(dict.fromkeys(name.partition(".")[0] for name in undefined))
         new = " (model.head=new)" if config.model.head == "new" else ""
+        start = config.training.init_from
+        lacks = f", which {start} does not have" if start else ""
+        other = "weights that have it" if start else "training.init_from"
         raise BadInput(
             f"model {config.model.name} over backbone {backbone.name} would rank at random: "
-            f"nothing is trained (training.num_epochs=0), and its {' and '.join(parts)} would be "
-            f"drawn{new}. Train it, start from training.init_from, or name a backbone with a "
-            "trained head and a model that takes it (maxp)"
+            f"nothing is trained (training.num_epochs=0), and its {parts} would be drawn{new}"
+            f"{lacks}. Train it, start from {other}, or name a backbone with a trained head and a "
+            "model that takes it (maxp)"
         )
 
 
+def undefined_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...]:
+    """The names of the weights that would be drawn at random in a trial that trains nothing:
+    neither the backbone nor `training.init_from` has them."""
+    drawn = drawn_weights(config.model, backbone)
+    start = config.training.init_from
+    if not (start and drawn):
+        return tuple(drawn)
+    chained = [folder / WEIGHTS for folder in cell_trials(start).values()]
+    paths = [path for path in chained if path.is_file()] or [weights_file(start, config.seed)]
+    saved = [saved_shapes(path) for path in paths]
+    return tuple(n for n, shape in drawn.items() if any(own.get(n) != shape for own in saved))
+
+
 @lru_cache(maxsize=16)
-def drawn_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...]:
-    """The names of the weights that differ between two seeds before any training."""
-    kind = model_class(config.model.name)
+def drawn_weights(settings: Model, backbone: Backbone) -> dict[str, tuple[int, ...]]:
+    """{name: shape} of the weights that differ between two seeds before any training."""
+    kind = model_class(settings.name)
     assert trains(kind)
     ours = kind.__module__.startswith("rank_core.")
-    if ours and uses_checkpoint_head(kind, backbone, config.model.head):
-        return ()  # every weight is the checkpoint's, which may be large
+    if ours and uses_checkpoint_head(kind, backbone, settings.head):
+        return {}  # every weight is the checkpoint's, which may be large
+    config = replace(TrialConfig().override({"training.num_epochs": 0}), model=settings)
     first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
-    return tuple(name for name in first if not torch.equal(first[name], second[name]))
+    return {n: tuple(w.shape) for n, w in first.items() if not torch.equal(w, second[n])}

@@ -144,6 +144,17 @@ def _start_lines(plan: Plan) -> Iterator[str]:
             f"start       training.init_from has no {' and '.join(parts)} for {model}: each seed "
             "draws its own"
         )
+    same = [
+        cell.label
+        for cell in plan.cells
+        if cell.deterministic and cell.config.training.init_from and len(plan.seeds) > 1
+    ]
+    if same:
+        yield (
+            f"start       {', '.join(same)}: every seed would have the weights of "
+            "training.init_from and train nothing, so that each is one run; a cell "
+            "(trials/CELL, without -seedN) starts each seed from its own"
+        )
 
 
 def _token_lines(plan: Plan) -> list[str]:

@@ -194,7 +194,7 @@ def main(argv: Sequence[str]) -> None:
 
         for name, times in turns({n: partial(score, n) for n in ranks}, flags.repeats).items():
             seconds[name].append(median(times))
-    trained = not drawn_weights(served.config, served.backbone)
+    trained = not drawn_weights(served.config.model, served.backbone)
     rows = [_row(served, name, runs, seconds, tokens, flags.margin, trained) for name in ranks]
     print(f"{len(served.query_ids)} queries of {flags.depth} candidates, {tokens:,} tokens\n")
     show(rows, flags.json, seconds=seconds, tokens=tokens)

@@ -13,6 +13,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.models.build import build_model
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.trial.cross_validation import parts_of
+from sweeps.far_relevant import EXPERIMENT as FAR_RELEVANT
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.plan.description import description_of, own_baselines, write_description
@@ -147,6 +148,23 @@ def test_the_plan_says_what_does_not_start_from_other_weights(plan_of, tmp_path)
     expected = "training.init_from has no attention for parade-attn: each seed draws its own"
     assert expected in " ".join(text.split())
     assert "start   " not in plan_text(plan_of(*words, "maxp"), finished=0)
+
+
+def test_a_zero_shot_cell_has_the_weights_of_its_start_or_is_left_out(plan_of, tmp_path):
+    """Weights that the start lacks would be random; a single start is one run."""
+    maxp = plan_of().cells[1]
+    model = build_model(maxp.config, maxp.inputs.backbone, init_seed=0)
+    save_weights(tmp_path / "start", model.learned_state())
+    words = ("--init-from", str(tmp_path / "start"), "training.num_epochs=0", "--seeds", "1,2,3")
+    names = "model.name=firstp,maxp,parade-attn,parade-transformer"
+    plan = plan_of(*words, names, experiment=FAR_RELEVANT)
+    kinds = [cell.config.model.name for cell in plan.cells]
+    assert "maxp" in kinds and "firstp" in kinds
+    assert not {"parade-attn", "parade-transformer"} & {*kinds}
+    reasons = [item.reason for item in plan.removed]
+    assert len(reasons) == 2 and all("would rank at random" in reason for reason in reasons)
+    assert plan.num_trials == len(plan.cells)
+    assert "so that each is one run" in line_of(plan, "start")
 
 
 def test_the_plan_says_how_a_bi_encoder_makes_vectors(plan_of):
