@@ -225,7 +225,7 @@ def _stored(files: _Files, states: tuple[FileState, ...]) -> DocumentStore:
     own = [state for path, state in zip(files.paths(), states, strict=True) if path in pairs]
     state = [str(STORE_VERSION), states[0], *own, *([files.fields] if fields else [])]
     return stored_documents(
-        _digest_of("texts 2", *state),
+        _digest_of("texts 3", *state),
         lambda: _documents(files, fields),
         source=str(files.documents),
         repeated=functools.partial(_refuse_repeated, files.documents, fields),
@@ -312,6 +312,8 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     language = other_than_english(files.language)
     declared = [("language", language)] if language else []
     declared += [(OWN_DOCUMENTS, "false")] if files.leaves_own_out else []
+    if any(own.is_blank_titled for own in read_documents(files.documents, fields)):
+        declared.append(("blank titles", "left out"))  # texts began with a line break once
     content_hash = _content_hash(named, (*files.fields, *declared))
     (folder / OWN).write_text(str(num_own), encoding="ascii")
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")

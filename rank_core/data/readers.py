@@ -54,6 +54,7 @@ class Document(NamedTuple):
     doc_id: str
     text: str
     untitled: str
+    is_blank_titled: bool = False  # it has a title of nothing but white space
 
 
 def documents(path: Path, fields: Fields) -> Iterator[Document]:
@@ -76,16 +77,18 @@ def _titled(
     reading: Reading,
     found: Mapping[str, tuple[str, ...]],
     fields: Fields,
-) -> tuple[str, str]:
-    """(text with the title, text without it) of a document."""
+) -> tuple[str, str, bool]:
+    """(text with the title, text without it, whether its title is blank) of a document. A blank
+    title is none: a line break before the text would be a token of many tokenizers."""
     name = reading.required(place, found, "text", record)
     text = _text(place, record, name)
-    [title] = found.get("title", ("",))
+    [key] = found.get("title", ("",))
     # Pyserini's `contents` includes the title.
     is_titled = name != "contents" or "title" in fields.values()
-    if is_titled and title and record[title] is not None:
-        return f"{_text(place, record, title)}\n{text}", text
-    return text, text
+    if not (is_titled and key) or record[key] is None:
+        return text, text, False
+    title = _text(place, record, key)
+    return (f"{title}\n{text}", text, False) if title.strip() else (text, text, True)
 
 
 def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
@@ -426,8 +429,7 @@ class _PairReading:
                 doc_id = None
                 if isinstance(text, dict):
                     found = self.text_fields.found(place, text)
-                    whole, untitled = _titled(place, text, self.text_fields, found, self._fields)
-                    whole = whole if whole.removeprefix("\n") != untitled else untitled
+                    whole, untitled, _ = _titled(place, text, self.text_fields, found, self._fields)
                     if "doc_id" in found:
                         doc_id = identifier(place, "doc_id", text[found["doc_id"][0]])
                 else:

@@ -289,6 +289,7 @@ def test_beir_as_published_has_the_same_values_as_a_folder(name, ir_home, tmp_pa
     assert list(folder.documents) == list(whole.documents)
     for doc_id, text in whole.documents.items():
         assert folder.documents[doc_id].split() == text.split()
+        assert not (text[:1] + folder.documents[doc_id][:1]).isspace()
     assert list(folder.splits) == list(whole.splits)
     for split, own in whole.splits.items():
         other = folder.splits[split]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data.folder import load_folder
+from rank_core.data.folder import _content_hash, load_folder
 from rank_core.data.load import load_collection
 from rank_core.data.readers import parse_fields, qrels_of
 from rank_core.data.spans import relevant_spans, spans_file
@@ -93,7 +93,7 @@ FORMS = {form.__name__: form for form in (beir, beir_gzip_without_header, pyseri
 
 def assert_the_pets(collection):
     texts = {key: f"{title}\n{text}".strip() for key, (title, text) in DOCUMENTS.items()}
-    assert {key: text.strip() for key, text in collection.documents.items()} == texts
+    assert dict(collection.documents) == texts
     assert list(collection.documents) == list(DOCUMENTS)
     assert list(collection.splits) == list(QRELS)
     for name, split in collection.splits.items():
@@ -108,6 +108,25 @@ def assert_the_pets(collection):
 def test_a_collection_reads_the_same_in_each_form(form, home):
     FORMS[form](home)
     assert_the_pets(load_folder(home))
+
+
+@pytest.mark.parametrize("title", ["", " ", "\n\t ", None])
+def test_a_blank_title_is_none(title, home, monkeypatch):
+    """A line break before a text would be the first token of every document, as in no library."""
+    splits(home)
+    named = []
+
+    def noted(files, fields=()):
+        named.extend(field for field in fields if field[0] == "blank titles")
+        return _content_hash(files, fields)
+
+    monkeypatch.setattr("rank_core.data.folder._content_hash", noted)
+    rows = [{"_id": key, "title": title, "text": text} for key, (_, text) in DOCUMENTS.items()]
+    write_json(home / "docs.jsonl", rows)
+    collection = load_folder(home)
+    assert dict(collection.documents) == {key: text for key, (_, text) in DOCUMENTS.items()}
+    # Where texts began with a line break once, trials have other names; no others do.
+    assert len(named) == (title is not None)
 
 
 @pytest.mark.parametrize(
