@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EISDIR, ELOOP, ENOENT, ENOSPC, ENOTDIR
 from functools import lru_cache, wraps
@@ -53,6 +54,16 @@ def new_folder(folder: Path) -> Iterator[Path]:
         unfinished.replace(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def finite(value: Any) -> Any:
+    """`value` as any reader of JSON takes it: null in place of numbers that are none (NaN,
+    infinite)."""
+    if isinstance(value, Mapping):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -71,7 +71,7 @@ from rank_core.export.serving import (
     serving_setting,
     write_cross_encoder,
 )
-from rank_core.files import file_sha256, new_folder, write_json
+from rank_core.files import file_sha256, finite, new_folder, write_json
 from rank_core.models import MODELS, check_model, model_class, trains
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
@@ -124,9 +124,10 @@ def write_model(
 ) -> None:
     """Write the model of a finished trial, whole or not at all: its settings, its
     `weights.safetensors` (None: the checkpoint as it is), the `interpolation` of Birch, the weight
-    of the `first_stage` of an interpolated system, and what was `measured`, for `serving.json`.
-    With another `runtime` or `precision` than its trial's, the model is computed so where it is
-    loaded. Raises `BadInput` if the folder is not empty or the weights are of another model.
+    of the `first_stage` of an interpolated system, and what was `measured`, for `serving.json`
+    (None: nothing of what the folder computes). With another `runtime` or `precision` than its
+    trial's, the model is computed so where it is loaded. Raises `BadInput` if the folder is not
+    empty or the weights are of another model.
     """
     require_new(folder)
     backbone = _copied_backbone(config)
@@ -156,21 +157,27 @@ def write_model(
         if model_class(config.model.name).chunk_pooling:
             named = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config.override(computed), named, first_stage)
-            write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
+            stated = {} if measured is None else {"measured": dict(measured)}
+            write_json(unfinished / SERVING, finite(setting | stated))
         if own := config.model.name if is_reference(config.model.name) else "":
             write_source(own, unfinished / CODE)
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
-        content = {
-            "format": FORMAT,
-            "settings": portable(settings)
-            | {"collection": _collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
-            | MERGED,
-            "interpolation": dict(interpolation) if interpolation else None,
-            **({"first_stage": asdict(first_stage)} if first_stage else {}),
-            "about": portable(dict(about or {})),
-            **({"code": source_hash(own)} if own else {}),
-            "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
-        }
+        content = finite(
+            {
+                "format": FORMAT,
+                "settings": portable(settings)
+                | {
+                    "collection": _collection_name(config.collection),
+                    "model.backbone": ENCODER_FOLDER,
+                }
+                | MERGED,
+                "interpolation": dict(interpolation) if interpolation else None,
+                **({"first_stage": asdict(first_stage)} if first_stage else {}),
+                "about": portable(dict(about or {})),
+                **({"code": source_hash(own)} if own else {}),
+                "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
+            }
+        )
         write_json(unfinished / FILE, content | {"sha256": _digest(content)})
         (unfinished / CARD).write_text(portable(card), encoding="utf-8")
         for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users

@@ -21,7 +21,7 @@ from rank_core.models import model_class
 from rank_core.parsing import parsed_json
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
-from rank_core.settings.config import RUNTIMES, TrialConfig
+from rank_core.settings.config import RUNTIMES, TrialConfig, runtime_of
 from rank_core.settings.training import PRECISIONS
 from sweeps.commands.hub import FORM, PREFIX, listing, repository_of, require_login, send
 from sweeps.engine.kept_weights import is_trained
@@ -29,7 +29,7 @@ from sweeps.plan.next_command import asked_of
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import report_files, write_files
 from sweeps.report.conclusions import beside_first_stage, no_champion
-from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
+from sweeps.report.model_card import NOT_MEASURED, SMOKE_TEST, CardFacts, model_card
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, Result, trial_name
 from sweeps.store.sweep_file import opened
 from sweeps.systems.best import best_on_dev, dev_means, ranked
@@ -151,6 +151,8 @@ def _say_exported(
     if given.to is not None:
         seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
         say(f"exported    {about['label']}, {seed}{chosen.why}: {given.to}")
+    if about.get(NOT_MEASURED):
+        say(f"warning     not measured as the folder computes it, {about[NOT_MEASURED]}")
     if beside := beside_first_stage(analysis, about["label"]):
         say(f"measured    {beside} ({_means(analysis, about['label'])})")
     if chosen.adds_nothing:
@@ -393,6 +395,10 @@ def _write(
     label = sweep.label(chosen.cell)
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
     about = _origin(analysis, chosen, label, result)
+    unmeasured = _unmeasured(config, result, given)
+    if unmeasured:
+        about[NOT_MEASURED] = unmeasured
+        about["description"] += f" (not of this folder, which computes {unmeasured})"
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
     card = CardFacts(
@@ -413,12 +419,38 @@ def _write(
         interpolation=parsed_json(noted.read_text()) if noted.exists() else None,
         first_stage=chosen.mix,
         about=about,
-        measured=_measured(analysis, label),
+        measured=None if unmeasured else _measured(analysis, label),
         card=model_card(analysis, card),
         runtime=given.runtime or "",
         precision=given.precision or "",
     )
     return about
+
+
+def _unmeasured(config: TrialConfig, result: Result, given: argparse.Namespace) -> str:
+    """How the folder computes scores and how its trial did, in words; "" where they are alike."""
+    asked = {"training.precision": given.precision, "evaluation.runtime": given.runtime}
+    asked = {name: word for name, word in asked.items() if word}
+    served = config.override({"training.num_epochs": 0, **asked})
+    own, measured = (
+        f"in {_precision(c, result)} by {_RUNTIMES[runtime_of(c)]}" for c in (served, config)
+    )
+    return "" if own == measured else f"{own}; the trial was measured {measured}"
+
+
+_RUNTIMES = {"torch": "torch", "openvino": "OpenVINO"}
+
+
+def _precision(config: TrialConfig, result: Result) -> str:
+    """The precision of a configuration where its trial ran; auto for that of its GPU."""
+    versions = result.facts["versions"]
+    on_cpu = "fp32" if versions.get("device") in CPUS else "auto"
+    stated = config.training.precision
+    return stated if stated != "auto" else versions.get("auto_precision") or on_cpu
+
+
+CPUS = ("x86_64", "AMD64", "aarch64", "arm64")
+"""Names of machines, which a trial notes as its device where it ran without a GPU."""
 
 
 def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> dict[str, Any]:

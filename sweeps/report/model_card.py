@@ -16,6 +16,8 @@ from sweeps.terminal.escape import markdown_code, markdown_text, yaml_value
 from sweeps.terminal.notation import interval_text, signed
 
 SMOKE_TEST = "its sweep was a smoke test, of few queries, candidates and steps"
+NOT_MEASURED = "not_measured"
+"""The key of a model's origin that says how it computes scores where its trial did otherwise."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         markdown_text(_description(facts)),
         markdown_text(f"{about['description']}.") if about.get("description") else "",
         f"**Not for use: {SMOKE_TEST}.**" if sweep.about.smoke_test else "",
+        f"**Not measured as this folder computes it, {about[NOT_MEASURED]}.** All values below are "
+        "the trial's."
+        if NOT_MEASURED in about
+        else "",
         "## Use",
         _usage(facts),
         "## Tested",
@@ -75,7 +81,7 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     lines += ["- cross-encoder"] * facts.is_cross_encoder
     rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
     row = rows.get(about["label"])
-    if row is not None and row.num_used:
+    if row is not None and row.num_used and NOT_MEASURED not in about:
         of = f"{sweep.primary} on {sweep.split}"
         of += f", mean of {row.num_used} seeds" if row.num_used > 1 else ""
         for c in (*analysis.primary, *analysis.interpolated_comparisons):
@@ -141,10 +147,11 @@ def _usage(facts: CardFacts) -> str:
 def _run_choice(analysis: Analysis, facts: CardFacts) -> str:
     sweep, about = analysis.sweep, facts.about
     values = ", ".join(f"{name} {value:.4f}" for name, value in about["test"].items())
+    it = "its trial" if NOT_MEASURED in about else "it"
     return (
         f"The table has the means over all seeds. This folder holds the model of seed "
         f"{about['seed']}, {about['chosen']} ({sweep.primary} on dev {about['dev']:.4f}); on "
-        f"{sweep.split} it has {values}."
+        f"{sweep.split} {it} has {values}."
     )
 
 

@@ -74,6 +74,43 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_value_of_another_precision_is_not_the_folder_s(
+    precision, finished, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        "sweeps.commands.export._precision",
+        lambda config, result: config.training.precision.replace("auto", "fp32"),
+    )
+    words = ["export", str(finished.folder), "--precision", precision]
+    assert main([*words, "--to", str(tmp_path / "m")]) == 0
+    out, card = capsys.readouterr().out, (tmp_path / "m" / "README.md").read_text()
+    about = _strict(tmp_path / "m" / "ranker.json")["about"]
+    serving = tmp_path / "m" / "serving.json"
+    measured = _strict(serving).get("measured") if serving.exists() else None
+    if precision == "fp32":  # as its trial
+        assert "model-index" in card and "not_measured" not in about
+        assert measured is None or "mean" in measured
+        return
+    how = "in bf16 by torch; the trial was measured in fp32 by torch"
+    assert f"not measured as the folder computes it, {how}" in " ".join(out.split())
+    assert how in card and "model-index" not in card and "it has nDCG" not in card
+    assert about["not_measured"] == how and how in about["description"] and measured is None
+
+
+def _strict(path):
+    def refused(name):
+        raise AssertionError(f"{path} has {name}, which is no JSON")
+
+    return json.loads(path.read_text(), parse_constant=refused)
+
+
+def test_an_export_of_one_seed_is_strict_json(exported):
+    """Its intervals are not known."""
+    for path in exported.rglob("*.json"):
+        _strict(path)
+
+
 def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
     cells = json.loads((finished.folder / "sweep.json").read_text())["cells"]
     labels = [cell["label"] for cell in cells]
