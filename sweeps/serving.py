@@ -14,6 +14,8 @@ elsewhere. Sums of logits are behind the maximum. The interpolation is above bot
 import sys
 
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import row_length
+from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
@@ -42,6 +44,11 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
                 f"{settings[name]}; `ranksweep run window_stride` trains"
             )
     has_head = backbone.trained_head or (backbone.folder / RANKING_HEAD).exists()
+    if not has_head and (foreign := foreign_architecture(backbone.folder)):
+        raise BadInput(
+            f"{backbone.name} is a {foreign}, which transformers does not have: it is no reranker "
+            "that scores a query and a text, and is not read"
+        )
     if not has_head or base.model.head == "new":
         raise BadInput(
             f"serving needs a trained reranker, and backbone {backbone.name} has no ranking head "
@@ -49,7 +56,13 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
             "model, `ranksweep run window_stride` trains a head"
         )
     chunking = base.chunking
-    longest = min(backbone.max_window(chunking.max_query_tokens), chunking.max_document_tokens)
+    around = chunking.max_query_tokens + backbone.layout.num_tokens
+    longest = min(row_length(backbone) - around, chunking.max_document_tokens)
+    if longest < 1:
+        raise BadInput(
+            f"{backbone.name} reads rows of {row_length(backbone)} tokens, which queries of "
+            f"{chunking.max_query_tokens} fill (chunking.max_query_tokens): no text fits behind"
+        )
     sizes = [size for size in (SIZES if longest > SIZES[0] else SMALL_SIZES) if size < longest]
     pairs = [(w, s) for w in (*sizes, longest) for s in (max(1, w // 2), w)]
     points = [{"chunking.window": w, "chunking.stride": s} for w, s in pairs]

@@ -14,6 +14,7 @@ from rank_core.data.named_files import named_digest
 from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.embedder import library_backbone, position_steps
 from rank_core.errors import BadInput
 from rank_core.files import FileState, file_sha256, file_state, is_young
 from rank_core.own_code import is_reference, source_hash
@@ -37,7 +38,11 @@ class Inputs:
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
     """Collection, backbone and token store, loaded once per process, and again after their files
     have changed."""
-    collection, backbone = load_collection(collection_name), resolve_backbone(backbone_name)
+    collection = load_collection(collection_name)
+    try:
+        backbone = resolve_backbone(backbone_name)
+    except BadInput as problem:
+        backbone = library_backbone(backbone_name, problem)
     return _loaded(collection_name, collection.content_hash, backbone)
 
 
@@ -160,11 +165,26 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     if chained:  # that name covers all that affects the weights
         files["training.init_from"] = Path(start).name
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
-    return files | {
-        f"model.{name}": resolve_backbone(encoder).content_hash
-        for name, encoder in encoders.items()
-        if encoder
-    }
+    return (
+        files
+        | _positions(config)
+        | {
+            f"model.{name}": resolve_backbone(encoder).content_hash
+            for name, encoder in encoders.items()
+            if encoder
+        }
+    )
+
+
+def _positions(config: TrialConfig) -> dict[str, str]:
+    """How an embedding model's positions are read where that has changed: trials from before have
+    other names."""
+    name = config.model.name
+    if name not in ("bi-encoder", "dense", "dense-cut"):
+        return {}
+    step, once = position_steps(config.model.backbone)
+    changed = step != (once if name == "bi-encoder" else 1)
+    return {"model.positions": f"multiples of {step}"} if changed else {}
 
 
 def _file_hash(setting: str, path: Path) -> str:

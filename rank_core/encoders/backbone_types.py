@@ -88,6 +88,7 @@ class Backbone:
     own_layout: RowLayout | None = None  # of a reranker; None: [CLS] query [SEP] text [SEP]
     head_pooling: str = ""  # what its trained head or ranking head reads; "": as `pooling`
     chain: Chain | None = None  # of a head that sentence-transformers saved as modules
+    problem: str = ""  # why no encoder is read here; then only sentence-transformers reads it
 
     def max_window(self, max_query_tokens: int) -> int:
         """The longest chunk that fits with the longest query: [CLS] query [SEP] chunk [SEP]."""

@@ -268,6 +268,14 @@ def own_tokenizer(folder: Path, **more: Any) -> Any:
     return tokenizer
 
 
+def row_length(backbone: Backbone) -> int:
+    """The tokens of a row that a checkpoint is read with by others: what its settings or its
+    tokenizer say, within the encoder's positions."""
+    stated = transformer_settings(backbone.folder).get("max_seq_length")
+    length = stated if isinstance(stated, int) else load_tokenizer(backbone.folder).model_max_length
+    return int(min(length, backbone.max_input_tokens))
+
+
 def tokenizer_hash(backbone: Backbone) -> str:
     """The identity of a tokenizer: of what decides which tokens a text is, not of how rows are made
     of them."""

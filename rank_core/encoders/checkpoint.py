@@ -169,6 +169,23 @@ def open_config(name: str, folder: Path) -> Any:
         raise damaged(path, f"is not a configuration of a {kind} ({_reason(error)})") from None
 
 
+def architectures(stated: Mapping[str, Any]) -> list[str]:
+    """The classes that a configuration names."""
+    found = stated.get("architectures") or ()
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def foreign_architecture(folder: Path) -> str:
+    """The class of a checkpoint that no library here has, over an encoder that is read; "" for
+    others. What such a class adds to the encoder would be left out."""
+    stated = read_json(folder / CONFIG, dict) if (folder / CONFIG).is_file() else {}
+    biased = "alibi_starting_size" in stated or stated.get("position_embedding_type") == "alibi"
+    if stated.get("model_type") not in MODEL_TYPES or biased:  # those are computed here by kind
+        return ""
+    known = dir(transformers)
+    return next((name for name in architectures(stated) if name not in known), "")
+
+
 def _without_code(settings: Mapping[str, Any]) -> str:
     """What becomes of code that a checkpoint brings along."""
     return "; the code that it brings along (auto_map) is never run" * ("auto_map" in settings)
@@ -243,6 +260,9 @@ def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any
         ) from None
     for weight, stored, sized in report["mismatched_keys"]:
         raise _other_size(folder, weight, stored, sized)
+    base = f"{getattr(model, 'base_model_prefix', '')}."
+    unread = (key.removeprefix(base).partition(".")[0] for key in report["unexpected_keys"])
+    model.unread_weights = tuple(sorted({*unread}))
     return model, sorted(report["missing_keys"])
 
 

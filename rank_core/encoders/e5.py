@@ -13,6 +13,9 @@ NAMES = (
 (e5-mistral-7b-instruct) have prompts in their folders."""
 PROMPTS = ("query: ", "passage: ")
 """Before queries and before documents, by the model cards."""
+EXTENDED, ORIGINAL_POSITIONS = "e5-base-4k", 512
+"""E5-Base-4k has a table of more positions than BERT's; rows of at most BERT's are spread over it
+(Zhu et al. 2024)."""
 PUBLISHERS = ("intfloat/", "dwzhu/")
 
 

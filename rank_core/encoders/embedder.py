@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import CONFIG_MAPPING
 
-from rank_core.encoders.backbone_types import TYPES, Step, kind_of
+from rank_core.encoders.backbone_types import NO_TABLE, TYPES, Backbone, Step, kind_of
 from rank_core.encoders.backbones import (
     EXPORT_FILE,
     checkpoint_folder,
@@ -24,9 +24,19 @@ from rank_core.encoders.backbones import (
     load_config,
     load_tokenizer,
 )
-from rank_core.encoders.checkpoint import CONFIG, MODEL_TYPES, MODULES, damaged
+from rank_core.encoders.checkpoint import (
+    ADAPTERS,
+    CONFIG,
+    MODEL_TYPES,
+    MODULES,
+    VOCABULARY_FILES,
+    architectures,
+    damaged,
+    foreign_architecture,
+    read_json,
+)
+from rank_core.encoders.e5 import EXTENDED, ORIGINAL_POSITIONS, e5_name
 from rank_core.encoders.e5 import PROMPTS as E5_PROMPTS
-from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.module_chain import (
     LIBRARY,
     MODEL_SETTINGS,
@@ -89,6 +99,7 @@ class Embedder:
     needs_code: bool = False  # it cannot be read without that code
     is_stated: bool = False  # modules.json says how vectors are made
     described: str = ""  # the chain in words
+    position_step: int = 1  # distance of the positions of short rows
     notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
 
     @property
@@ -113,9 +124,49 @@ class Embedder:
         facts = asdict(self)
         for key in ("name", "folder", "described", "notes", "unread", "library"):
             del facts[key]
+        if self.position_step == 1:
+            del facts["position_step"]  # all other vectors keep their hash
+        for folder in [*folders]:
+            folders |= dict.fromkeys(_base_of(folder))
         parts = [content_hash(folder) for folder in sorted(folders)]
         text = json.dumps([parts, facts], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def library_backbone(name: str, problem: BadInput) -> Backbone:
+    """What cutting and naming need of an embedding model that sentence-transformers alone reads,
+    with the `problem` for which it is no backbone here. Raises it for anything else."""
+    try:
+        facts = read_embedder(name)
+    except BadInput as error:
+        there = Path(name).is_dir() and stated_modules(_modules_of(checkpoint_folder(name)))
+        raise (error if there else problem) from None
+    if not facts.library:
+        raise problem
+    stated = read_table(encoder_folder(facts.folder) / CONFIG)
+    limit = stated.get("max_position_embeddings")
+    return Backbone(
+        name=name,
+        kind="",
+        folder=_tokenizer_folder(facts.folder),
+        content_hash=facts.content_hash(),
+        max_input_tokens=facts.max_length or (limit if isinstance(limit, int) else NO_TABLE),
+        num_segments=0,
+        cls_id=0,
+        sep_id=0,
+        pad_id=0,
+        pooling="mean",
+        problem=str(problem),
+    )
+
+
+def _tokenizer_folder(folder: Path) -> Path:
+    """The folder of the first module that has a tokenizer."""
+    places = [folder / module.path for module in stated_modules(folder)] or [folder]
+    found = (
+        p for p in [encoder_folder(folder), *places] for n in VOCABULARY_FILES if (p / n).exists()
+    )
+    return next(found, folder)
 
 
 def read_trained(name: str, query_prompt: str | None, document_prompt: str | None) -> Embedder:
@@ -130,6 +181,7 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
             document_prompt or "",
             pooling="mean",
             similarity="cosine",
+            position_step=_position_step(name, folder),
         )
     facts = read_embedder(name, query_prompt=query_prompt, document_prompt=document_prompt)
     if facts.unread:
@@ -148,6 +200,42 @@ def _modules_of(encoder: Path) -> Path:
         if gives_vectors(above) and encoder_folder(above) == encoder:
             return above
     return modules_folder(encoder, EXPORT_FILE)
+
+
+def position_steps(name: str) -> tuple[int, int]:
+    """(the distance of the positions of short rows, the one for which the number of positions alone
+    would speak) of an embedding model."""
+    folder = _modules_of(checkpoint_folder(name))
+    return _position_step(name, folder), _extension(folder)
+
+
+def _position_step(name: str, folder: Path) -> int:
+    """Above 1 for E5-Base-4k by its name, and for a bi-encoder that was exported with spread
+    positions: without the modules by which sentence-transformers would read others."""
+    above = folder.parent / EXPORT_FILE
+    exported = read_json(above, dict).get("settings") if above.is_file() else None
+    trained = isinstance(exported, dict) and exported.get("model.name") == "bi-encoder"
+    return _extension(folder) if trained or e5_name(name, folder) == EXTENDED else 1
+
+
+def _extension(folder: Path) -> int:
+    """How many times the original positions of BERT the table of an encoder without modules has."""
+    stated = read_table(folder / CONFIG)
+    biased = "alibi_starting_size" in stated or stated.get("position_embedding_type") == "alibi"
+    if stated_modules(folder) or stated.get("model_type") != "bert" or biased:
+        return 1
+    number = stated.get("max_position_embeddings")
+    return max(1, number // ORIGINAL_POSITIONS) if isinstance(number, int) else 1
+
+
+def _base_of(folder: Path) -> list[Path]:
+    """The folder of the encoder that adapters in a folder are for; none without adapters."""
+    if not (folder / ADAPTERS).exists():
+        return []
+    base = read_json(folder / ADAPTERS, dict).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise damaged(folder / ADAPTERS, "must name the encoder as base_model_name_or_path")
+    return [checkpoint_folder(base)]
 
 
 class _Reading(NamedTuple):
@@ -188,6 +276,7 @@ def read_embedder(
         similarity=_similarity(folder, settings),
         truncate_dim=_size(folder / MODEL_SETTINGS, settings, "truncate_dim"),
         is_stated=bool(modules),
+        position_step=_position_step(name, folder),
         notes=tuple(notes),
         **how._asdict(),
     )
@@ -195,10 +284,16 @@ def read_embedder(
 
 def _other_task(folder: Path) -> str:
     """Why a checkpoint gives no vectors of texts, in words; "" for one that may."""
+    adapters = encoder_folder(folder) / ADAPTERS
+    task = read_json(adapters, dict).get("task_type") if adapters.exists() else None
+    if task not in (None, "FEATURE_EXTRACTION", "CAUSAL_LM"):
+        return f"has adapters of the task {shown(task)} (in {adapters})"
     if stated_modules(folder):
         return other_task(folder)
     if (folder / EXPORT_FILE).exists() or (folder.parent / EXPORT_FILE).exists():
         return f"is an exported reranker ({EXPORT_FILE})"
+    if foreign := foreign_architecture(folder):
+        return f"is a {foreign} (in {folder / CONFIG}), which transformers does not have"
     own = [one for one in _architectures(folder) if one.endswith("ForSequenceClassification")]
     return f"is a {own[0]} (in {folder / CONFIG}), which scores or classifies texts" if own else ""
 
@@ -214,8 +309,7 @@ def _require_known(name: str, folder: Path, modules: list[Module]) -> None:
 
 
 def _architectures(folder: Path) -> list[str]:
-    stated = read_table(folder / CONFIG).get("architectures") or ()
-    return [str(one) for one in stated] if isinstance(stated, list) else []
+    return architectures(read_table(folder / CONFIG))
 
 
 def _alone(name: str, folder: Path) -> _Reading:
@@ -279,6 +373,8 @@ def _simple(
 def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> str:
     """Why an encoder is not computed here as an embedding model's; "" where it is."""
     kind = stated.get("model_type")
+    if (folder / ADAPTERS).exists():
+        return "it has adapters for an encoder elsewhere"
     if kind not in MODEL_TYPES:
         return f"its encoder is a {shown(kind)}"
     if (known := kind_of(load_config(name, folder))) not in KINDS:
@@ -319,6 +415,11 @@ def _prompts(
         notes.append(f"Not read, as in sentence-transformers: {', '.join(unread)} in {path.name}.")
     if not stated and (e5 := e5_name(name, folder)):
         notes.append(f"It is {e5}, whose prompts are in its model card alone.")
+        if (step := _position_step(name, folder)) > 1:
+            notes.append(
+                f"The positions of rows of at most {ORIGINAL_POSITIONS} tokens are multiples of "
+                f"{step}."
+            )
         return E5_PROMPTS, notes
     if others := sorted(stated.keys() - {"query", "document"}):
         notes.append(

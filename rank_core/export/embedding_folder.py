@@ -50,7 +50,7 @@ def write_embedder(folder: Path, model: BiEncoder) -> None:
             special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
         )
     save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
-    same = TYPES[backbone.kind].loader == "AutoModel" and model.position_step == 1
+    same = TYPES[backbone.kind].loader == "AutoModel" and facts.position_step == 1
     if facts.is_stated or same:
         _write_modules(folder, model)
 

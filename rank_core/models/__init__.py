@@ -111,6 +111,8 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     """Raises `BadInput` for settings that the model ignores and windows that exceed the
     backbone."""
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
+    if model.trains and backbone.problem:
+        raise BadInput(backbone.problem)
     if model.trains:  # first: no choice of windows changes it
         import_module("rank_core.models.build").require_weights(config, backbone)
     own = config.settings()

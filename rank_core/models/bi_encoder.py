@@ -17,10 +17,11 @@ from rank_core.encoders.decoder_rerankers import prompt_tokens
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained, width_behind
 from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
 from rank_core.encoders.module_chain import ModuleStack, marks_around
-from rank_core.encoders.packed import flat_states, packs, products
+from rank_core.encoders.packed import products
 from rank_core.errors import BadInput
+from rank_core.models.embedding_rows import row_states
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
-from rank_core.models.ranker import Ranker, own_lengths
+from rank_core.models.ranker import Ranker
 from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
 from rank_core.settings.config import Model, TrialConfig
 
@@ -55,8 +56,6 @@ class BiEncoder(Ranker):
     chunks_that_learn = 1
     options = ("pool", "query_prompt", "document_prompt", "truncate_dim")
     TEMPERATURE: ClassVar[float] = 0.01  # of E5's contrastive loss
-    ORIGINAL_POSITIONS: ClassVar[int] = 512
-    """Positions of BERT before its table was extended; shorter rows are spread over the table."""
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -69,8 +68,6 @@ class BiEncoder(Ranker):
         self.head = nn.Linear(1, 1, bias=False)
         of_unit = self.facts.similarity == "cosine" or self.facts.ends_normalised
         nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE if of_unit else 1.0)
-        self.position_step = position_step(self.facts, backbone)
-        self.reads_longformer = backbone.kind == "longformer"
 
     @classmethod
     def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
@@ -180,24 +177,9 @@ class BiEncoder(Ranker):
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
         """Vectors x_CH in fp32; each row is independent of the others."""
-        extra: dict[str, Any] = {}
-        if self.position_step > 1:
-            # E5-Base-4k uses the batch's length; a row's own makes its score independent.
-            short_C = mask_CL.sum(1) <= self.ORIGINAL_POSITIONS
-            step_C = torch.where(short_C, self.position_step, 1)
-            place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
-            extra["position_ids"] = place_L * step_C[:, None] * mask_CL
-        if self.reads_longformer:  # no query tokens to attend globally
-            extra["global_attention_mask"] = torch.zeros_like(mask_CL)
-            # sentence-transformers has no global token.
-            extra["global_attention_mask"][:, 0] = 0 if self.facts.is_stated else 1
-        if packs(self.encoder, products(ids_CL.device)):
-            position_CL = extra.get("position_ids")
-            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position=position_CL)
-        else:
-            extra |= own_lengths(self.encoder, flat)
-            output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
-            hidden_CLH = output.last_hidden_state
+        hidden_CLH = row_states(
+            self.encoder, self.facts, ids_CL, mask_CL, flat, products(ids_CL.device)
+        )
         pooled_CH = at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling))
         with torch.autocast(pooled_CH.device.type, enabled=False):
             x_CH: Tensor = self.projection(pooled_CH)[:, : self.dimensions]
@@ -244,14 +226,6 @@ def row_limit(facts: Embedder, backbone: Backbone) -> int:
         return backbone.max_input_tokens
     stated = facts.max_length or load_tokenizer(backbone.folder).model_max_length
     return int(min(stated, backbone.max_input_tokens))
-
-
-def position_step(facts: Embedder, backbone: Backbone) -> int:
-    """The distance of positions of a short row: above 1 for a BERT whose table was extended
-    (E5-Base-4k), unless its folder says how sentence-transformers reads it."""
-    if facts.is_stated or backbone.kind != "bert":
-        return 1
-    return max(1, backbone.max_input_tokens // BiEncoder.ORIGINAL_POSITIONS)
 
 
 PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

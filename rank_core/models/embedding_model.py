@@ -90,7 +90,7 @@ class EmbeddingModel:
             dimensions=kept_dim,
             similarity=facts.similarity,
             chain=facts.described,
-            notes=_notes(facts, trust_code=trust_code),
+            notes=_notes(facts, reader.unread, trust_code=trust_code),
             content_hash=_hash(facts.content_hash(), kept_dim, autocast, openvino),
             device=place,
             _encode=lambda texts, queries: reader.encode(texts, queries)[:, :kept_dim],
@@ -170,11 +170,13 @@ SIMILARITY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """{name in a model's folder: score_QN of vectors}."""
 
 
-def _notes(facts: Embedder, *, trust_code: bool) -> tuple[str, ...]:
+def _notes(facts: Embedder, unread: Sequence[str], *, trust_code: bool) -> tuple[str, ...]:
     """What a plan says about the reading of a folder, in sentences."""
     found = list(facts.notes)
     if not facts.is_stated:
         found.insert(0, f"It has no modules.json: a text's vector is the {facts.described}.")
+    if unread:
+        found.append(f"Weights beside the encoder are not read: {', '.join(unread)}.")
     if facts.own_code and not trust_code:
         found.append(f"The code that {facts.own_code} brings along is not run.")
     if facts.library:

@@ -23,9 +23,10 @@ from rank_core.encoders.embedder import Embedder, width_behind
 from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.module_chain import LIBRARY, ModuleStack, require_library
 from rank_core.encoders.openvino_runtime import INPUTS, CompiledEncoder, Row
-from rank_core.encoders.packed import flat_states, kept_weights, packs
+from rank_core.encoders.packed import kept_weights, packs
 from rank_core.errors import BadInput, OutOfMemory, not_installed
 from rank_core.machine import is_out_of_memory, release_memory
+from rank_core.models.embedding_rows import SpreadEncoder, row_states
 from rank_core.models.poolings import at_least_fp32, row_vectors
 from rank_core.models.runtimes import ROWS_AT_ONCE, compiled
 
@@ -48,6 +49,7 @@ class TextReader:
     tokenizer: Any  # of transformers
     max_length: int  # tokens of a row
     dimensions: int
+    unread: tuple[str, ...] = ()  # parts of the checkpoint whose weights are not used
 
     def encode(self, texts: list[str], queries: bool) -> Floats:
         """vector_ND of queries or of documents, in the order of the texts."""
@@ -104,6 +106,7 @@ class ChainReader(TextReader):
         stated = facts.max_length or self.tokenizer.model_max_length
         self.max_length = min(stated, backbone.max_input_tokens)
         encoder: Any = load_encoder(backbone, 0.0)
+        self.unread = getattr(encoder, "unread_weights", ())
         self.encoder = encoder.to(device).eval()
         layers, size = (
             ModuleStack(facts.folder, facts.steps).eval(),
@@ -147,8 +150,10 @@ class ChainReader(TextReader):
         """The encoder computed by OpenVINO, made when the first text is encoded; None: by torch."""
         if self.openvino is None:
             return None
+        step = self.facts.position_step
+        encoder = SpreadEncoder(self.encoder, step) if step > 1 else self.encoder
         return compiled(
-            self.encoder, self.backbone, self.openvino.precision, self._ranges, segments=False
+            encoder, self.backbone, self.openvino.precision, self._ranges, segments=False
         )
 
     def _ranges(self) -> list[Row]:
@@ -196,11 +201,9 @@ class ChainReader(TextReader):
         ids_CL, mask_CL = (on(self.device, part) for part in self._padded(rows))
         if self.compiled is not None:
             hidden_CLH = self.compiled(ids_CL, mask_CL, None)
-        elif packs(self.encoder, self.autocast):
-            flat = on(self.device, rows_of_lengths([*map(len, rows)], ids_CL.shape[1]))
-            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat)
         else:
-            hidden_CLH = self.encoder(input_ids=ids_CL, attention_mask=mask_CL).last_hidden_state
+            flat = on(self.device, rows_of_lengths([*map(len, rows)], ids_CL.shape[1]))
+            hidden_CLH = row_states(self.encoder, self.facts, ids_CL, mask_CL, flat, self.autocast)
         pooled_CH = at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.facts.pooling))
         with torch.autocast(self.device.type, enabled=False):
             vectors: Tensor = self.layers(pooled_CH)

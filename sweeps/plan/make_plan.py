@@ -56,6 +56,8 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     model_class(base.model.name)
     # What is refused without data has been refused by now: this may take minutes the first time.
     inputs = load_inputs(base.collection, base.model.backbone)
+    if inputs.backbone.problem and model_class(base.model.name).trains:
+        raise BadInput(inputs.backbone.problem)
     splits = inputs.collection.splits.values()
     check_measures(base.evaluation.measures, [split.qrels for split in splits])
     _check_room(base, inputs, options.num_workers)

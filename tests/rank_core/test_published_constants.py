@@ -81,7 +81,7 @@ PUBLISHED: dict[str, Any] = {
     "models.mores.NUM_BLOCKS": 2,
     # E5 (Wang et al. 2022): the temperature of its loss, BERT's positions, its prompts.
     "models.bi_encoder.BiEncoder.TEMPERATURE": 0.01,
-    "models.bi_encoder.BiEncoder.ORIGINAL_POSITIONS": 512,
+    "encoders.e5.ORIGINAL_POSITIONS": 512,
     "encoders.e5.PROMPTS": ("query: ", "passage: "),
     # Anserini's defaults, and the share above which its RM3 takes no term.
     "first_stage.bm25.K1": 0.9,

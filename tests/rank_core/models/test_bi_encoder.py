@@ -1,5 +1,7 @@
 """The bi-encoder: cosines by hand, prefixes, extended positions, training."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,13 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.inputs import content_hashes
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.embedder import position_steps
 from rank_core.errors import BadInput
 from rank_core.models import check_model
-from rank_core.models.bi_encoder import BiEncoder
+from rank_core.models.bi_encoder import BiEncoder, facts_of
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.rank_core.encoders.test_published_heads import publish
@@ -60,10 +64,11 @@ def test_a_pair_whose_cosines_differ_by_the_temperature_differs_by_a_margin_of_o
     assert (high - low).item() == pytest.approx(1.0, rel=1e-4)
 
 
-@pytest.fixture(scope="module")
-def stretched(backbone, tmp_path_factory):
+CARD = "---\nmodel-index:\n- name: e5-base-4k\n  results: []\n---\n"
+
+
+def long_bert(folder, backbone):
     """A BERT of 1024 positions, twice those that its kind began with."""
-    folder = tmp_path_factory.mktemp("stretched")
     torch.manual_seed(1)
     config = BertConfig(
         vocab_size=150,
@@ -76,12 +81,42 @@ def stretched(backbone, tmp_path_factory):
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     load_tokenizer(backbone.folder).save_pretrained(folder)
-    return resolve_backbone(str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def stretched(backbone, tmp_path_factory):
+    """One that says that it is E5-Base-4k."""
+    folder = tmp_path_factory.mktemp("stretched")
+    (folder / "README.md").write_text(CARD)
+    return resolve_backbone(long_bert(folder, backbone))
+
+
+def test_positions_are_spread_by_the_name_of_a_model_and_not_by_their_number(
+    stretched, backbone, tmp_path
+):
+    plain = resolve_backbone(long_bert(tmp_path / "plain", backbone))
+    assert facts_of(Model("bi-encoder"), plain).position_step == 1
+    assert facts_of(Model("bi-encoder"), stretched).position_step == 2
+    long = {"max_position_embeddings": 4096}
+    config = tmp_path / "plain" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | long))
+    assert position_steps(str(tmp_path / "plain")) == (1, 8)
+    (tmp_path / "plain" / "README.md").write_text(CARD)
+    assert position_steps(str(tmp_path / "plain")) == (8, 8)
+
+
+def test_trials_whose_positions_are_read_otherwise_have_other_names(stretched, backbone, tmp_path):
+    plain = long_bert(tmp_path / "plain", backbone)
+    for path, named in ((str(stretched.folder), ["dense", "dense-cut"]), (plain, ["bi-encoder"])):
+        for name in ("bi-encoder", "dense", "dense-cut", "maxp"):
+            config = TrialConfig(model=Model(name, backbone=path))
+            assert ("model.positions" in content_hashes(config)) is (name in named)
 
 
 def test_rows_of_at_most_512_tokens_are_spread_over_a_stretched_table(stretched):
     model = built(stretched, query_prompt="query: ", document_prompt="passage: ")
-    assert model.position_step == 2  # 1024 / 512; 8 for the 4096 positions of E5-Base-4k
+    assert model.facts.position_step == 2  # 1024 / 512; 8 for the 4096 of E5-Base-4k
     query = alone(model, stretched, "query: ", QUERY, step=2)
     long = np.random.default_rng(0).integers(5, 150, 600).astype(np.int32)
     expected = [
