@@ -157,27 +157,21 @@ def write_model(
         if model_class(config.model.name).chunk_pooling:
             named = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config.override(computed), named, first_stage)
-            stated = {} if measured is None else {"measured": dict(measured)}
-            write_json(unfinished / SERVING, finite(setting | stated))
+            _write_serving(unfinished, setting, measured)
         if own := config.model.name if is_reference(config.model.name) else "":
             write_source(own, unfinished / CODE)
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
-        content = finite(
-            {
-                "format": FORMAT,
-                "settings": portable(settings)
-                | {
-                    "collection": _collection_name(config.collection),
-                    "model.backbone": ENCODER_FOLDER,
-                }
-                | MERGED,
-                "interpolation": dict(interpolation) if interpolation else None,
-                **({"first_stage": asdict(first_stage)} if first_stage else {}),
-                "about": portable(dict(about or {})),
-                **({"code": source_hash(own)} if own else {}),
-                "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
-            }
-        )
+        content = {
+            "format": FORMAT,
+            "settings": portable(settings)
+            | {"collection": _collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
+            | MERGED,
+            "interpolation": dict(interpolation) if interpolation else None,
+            **({"first_stage": asdict(first_stage)} if first_stage else {}),
+            "about": finite(portable(dict(about or {}))),
+            **({"code": source_hash(own)} if own else {}),
+            "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
+        }
         write_json(unfinished / FILE, content | {"sha256": _digest(content)})
         (unfinished / CARD).write_text(portable(card), encoding="utf-8")
         for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users
@@ -192,7 +186,8 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
     config, content = _read_settings(folder)
     _require_class(config.model.name, content.get("code"), folder / CODE, trust_code=trust_code)
     backbone = resolve_backbone(config.model.backbone)
-    require_weights(config, backbone)
+    if not config.training.init_from:  # its plan has checked weights that are elsewhere
+        require_weights(config, backbone)
     model = build_model(config, backbone, init_seed=0)
     backbone = type(model).backbone_of(config.model, backbone)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
@@ -402,6 +397,14 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     encoder.save_pretrained(folder)
     if backbone.own_layout is not None:
         write_json(folder / LAYOUT_FILE, backbone.own_layout._asdict())
+
+
+def _write_serving(
+    folder: Path, setting: Mapping[str, Any], measured: Mapping[str, Any] | None
+) -> None:
+    """Writes `serving.json`, without a test of the model where it was not `measured`."""
+    tested = {} if measured is None else {"measured": dict(measured)}
+    write_json(folder / SERVING, finite({**setting, **tested}))
 
 
 def _write_head_and_tokenizer(

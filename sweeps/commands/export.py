@@ -517,6 +517,7 @@ def _register(
     """Register the model and return a line about it."""
     sweep, name = analysis.sweep, given.register
     why_not = no_champion(analysis, chosen.cell)
+    why_not = why_not or "it computes other scores than were tested" * (NOT_MEASURED in about)
     try:
         version = register_model(
             folder,

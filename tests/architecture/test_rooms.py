@@ -26,7 +26,8 @@ CORE = {
     "rank_core.encoders": "rank_core data",
     "rank_core.chunking": "rank_core settings checkpoints data encoders",
     "rank_core.retrieval": "rank_core settings data encoders chunking",
-    "rank_core.models": "rank_core settings llm first_stage encoders chunking retrieval",
+    "rank_core.models": "rank_core settings checkpoints llm first_stage encoders chunking "
+    "retrieval",
     "rank_core.ranking": "rank_core settings data encoders chunking models",
     "rank_core.training": "rank_core settings data encoders chunking models ranking",
     "rank_core.export": "rank_core settings checkpoints data encoders chunking models ranking "

@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import WEIGHTS, load_weights, save_weights
 from rank_core.errors import BadInput
+from rank_core.export.folder import read_model, write_model
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.build import build_model, is_deterministic, require_weights
 from rank_core.testing.test_model import config_of
@@ -76,3 +78,10 @@ def test_one_trained_model_is_one_run_and_those_of_a_cell_are_several(start, bac
     assert not is_deterministic(several, backbone)
     with pytest.raises(BadInput, match="attention would be drawn"):
         require_weights(zero_shot("parade-attn", backbone, cell), backbone)
+
+
+def test_an_export_that_started_from_weights_elsewhere_loads(start, backbone, tmp_path):
+    write_model(tmp_path / "m", zero_shot("maxp", backbone, start), start / WEIGHTS)
+    model = read_model(tmp_path / "m").model
+    saved = load_file(start / WEIGHTS)
+    assert torch.equal(model.state_dict()["head.weight"], saved["head.weight"])
