@@ -101,3 +101,8 @@ class Collection:
     first_stage: str = ""
     unranked: int = 0
     language: str = ""
+
+
+def evaluated_splits(collection: Collection) -> tuple[str, ...]:
+    """Those of `EVALUATED` that the collection has: a trial that trains nothing needs no dev."""
+    return tuple(name for name in EVALUATED if name in collection.splits)

@@ -16,6 +16,16 @@ from rank_core.parsing import parsed_json
 SEED = re.compile(r"(.*)-seed(-?[0-9]+)")  # a trial's name
 
 
+STORED = "cell:"
+"""Begins a `training.init_from` that names a cell of the sweep's own storage: its trial with the
+same seed, whose weights the sweep brings to the process that runs the trial."""
+
+
+def stored_cell(init_from: str) -> str:
+    """The cell that `cell:NAME` names; empty for paths."""
+    return init_from.removeprefix(STORED) if init_from.startswith(STORED) else ""
+
+
 def cell_trials(init_from: str) -> dict[int, Path]:
     """{seed: folder} of the trials of the cell named by `training.init_from`, in the form
     `trials/<cell>` without `-seed<n>`; empty if it names a trial or a file.
@@ -24,7 +34,7 @@ def cell_trials(init_from: str) -> dict[int, Path]:
     raises `BadInput` otherwise.
     """
     cell = Path(init_from)
-    if not init_from or cell.exists():
+    if not init_from or stored_cell(init_from) or cell.exists():
         return {}
     names = {path: SEED.fullmatch(path.name) for path in cell.parent.glob("*-seed*")}
     trials = {int(m[2]): path for path, m in names.items() if m and m[1] == cell.name}
@@ -49,6 +59,11 @@ ENCODER = "encoder."
 def weights_file(init_from: str, seed: int) -> Path:
     """The weights that `training.init_from` gives to a trial with `seed`: of a cell's trial with
     that seed, of a trial's folder, or the file itself. Raises `BadInput` for a missing file."""
+    if stored_cell(init_from):
+        raise BadInput(
+            f"training.init_from={init_from} names a cell of a sweep's storage, which only a "
+            "sweep knows; name the folder of a finished trial"
+        )
     trials = cell_trials(init_from)
     if trials and seed not in trials:
         known = ", ".join(map(str, sorted(trials)))

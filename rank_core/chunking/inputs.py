@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rank_core.checkpoints.weights import cell_trials, weights_file
+from rank_core.checkpoints.weights import cell_trials, stored_cell, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.folds import kept_together
 from rank_core.data.load import load_collection
@@ -151,7 +151,8 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     """{setting: content hash} of everything else that a trial reads, so that a cell's name depends
     on contents and not on paths. Raises `BadInput` for a missing file."""
     training = config.training
-    start, chained = training.init_from, cell_trials(training.init_from)
+    start = training.init_from
+    chained = stored_cell(start) or (Path(start).name if cell_trials(start) else "")
     named = {
         "training.init_from": [weights_file(start, seed=0)] if start and not chained else [],
         "training.teacher": [Path(training.teacher)] if training.teacher else [],
@@ -163,7 +164,7 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         if paths
     }
     if chained:  # that name covers all that affects the weights
-        files["training.init_from"] = Path(start).name
+        files["training.init_from"] = chained
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
     return (
         files

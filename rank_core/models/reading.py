@@ -52,6 +52,7 @@ def _ignored(config: TrialConfig) -> set[str]:
         "training.lora_dropout": not training.lora_rank,
         "training.lora_targets": not training.lora_rank,
         "evaluation.batch_tokens": lists,
+        "evaluation.test_alpha": not config.evaluation.test_on,
         "evaluation.runtime": lists or not untrained,
         "evaluation.keep_chunk_scores": not kind.keeps_chunk_scores,
     }

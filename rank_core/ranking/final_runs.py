@@ -139,8 +139,10 @@ def tune_interpolation(
     )
 
 
-def final_runs(scorer: Scorer, dev_run: Run) -> FinalRuns:
-    """The final runs of the scorer's model; `dev_run` is the best checkpoint's run on dev."""
+def final_runs(scorer: Scorer, dev_run: Run | None) -> FinalRuns:
+    """The final runs of the scorer's model; `dev_run` is the best checkpoint's run on dev, None
+    without a dev split."""
     if not scorer.model.by_score_alone:
         return interpolated_runs(scorer)
-    return FinalRuns({"dev": dev_run, "test": scorer.run("test")})
+    dev = {} if dev_run is None else {"dev": dev_run}
+    return FinalRuns(dev | {"test": scorer.run("test")})

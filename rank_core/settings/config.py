@@ -50,6 +50,8 @@ NO_PART_OF_A_CELL = (
     "evaluation.batch_tokens",
     "evaluation.keep_chunk_scores",
     "evaluation.evidence",
+    "evaluation.test_on",
+    "evaluation.test_alpha",
     "chat.key_variable",
     "chat.requests_per_minute",
     "chat.input_price",
@@ -66,6 +68,7 @@ PROTOCOLS = ("openai", "anthropic")
 
 
 HEADS = ("auto", "checkpoint", "classifier", "new")
+ALPHA_OF = TRAINING_DEV, OWN_DEV = ("training", "own")
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,17 @@ class Evaluation:
     )
     keep_chunk_scores: bool = added(
         False, "keeps chunk scores, so that `ranksweep derive` can aggregate them without the model"
+    )
+    test_on: tuple[str, ...] = added(
+        (),
+        "further collections whose test queries each finished trial ranks with its weights: "
+        "names as of `collection`, `NAME:dev` for another split; not part of the cell",
+    )
+    test_alpha: str = added(
+        ALPHA_OF[0],
+        "dev queries that choose the weight of the first stage on `evaluation.test_on`: training: "
+        "those of the collection that the model was trained on; own: those of the test collection",
+        rule=ALPHA_OF,
     )
 
     def __post_init__(self) -> None:

@@ -115,10 +115,12 @@ class TrainingQueries(Sequence[TrainingQuery]):
         )
 
 
-def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
-    """The training queries of a trial, by id. Their rows are built once per machine for all trials
-    with the same collection and sampling settings."""
+def training_queries(inputs: Inputs, config: TrialConfig) -> Sequence[TrainingQuery]:
+    """The training queries of a trial, by id; none where nothing is trained. Their rows are built
+    once per machine for all trials with the same collection and sampling settings."""
     collection, training = inputs.collection, config.training
+    if not training.num_epochs:
+        return ()
     depth = training.depth or config.evaluation.depth
     hashes = content_hashes(config)
     files = [hashes.get(f"training.{name}") for name in ("negatives_from", "teacher")]

@@ -38,7 +38,7 @@ from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs
 from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer, evaluated_queries
-from rank_core.records import EVALUATED, Run
+from rank_core.records import Run, evaluated_splits
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
@@ -67,12 +67,15 @@ class _Best:
 class FoldModel:
     """A model from its first training step to its final runs."""
 
-    def __init__(self, config: TrialConfig, inputs: Inputs, streams: Streams) -> None:
+    def __init__(
+        self, config: TrialConfig, inputs: Inputs, streams: Streams, start: Path | None = None
+    ) -> None:
+        """`start` has the weights that `training.init_from` names where that is no path."""
         device = trial_device()
         make_deterministic(config.training.deterministic)
         self.config, self.streams = config, streams
         self.autocast = autocast_type(config.training.precision, device)
-        self.model = _start(config, inputs, streams).to(device)
+        self.model = _start(config, inputs, streams, start).to(device)
         thin_base(self.model.encoder, self.autocast)
         use_runtime(self.model, config, inputs.backbone, self.autocast, inputs=inputs)
         if device.type == "cuda":
@@ -112,15 +115,19 @@ class FoldModel:
 
     def _result(self, workdir: Path) -> ModelResult:
         before, scorer, best = time.perf_counter(), self.scorer, self.best
-        assert best.weights is not None and best.run is not None
+        if best.weights is None:  # nothing is trained and nothing is chosen: there is no dev
+            best.weights = on_host(self.model.learned_state())
         self.model.load_learned(best.weights)
         _save_for_later(workdir, scorer, best.weights)
         ties_before = scorer.work.ties
         final = final_runs(scorer, best.run)
         if self.config.evaluation.keep_chunk_scores:
-            # A resumed model has no chunk scores of its best checkpoint; its weights give the same.
-            dev = best.kept or scorer.chunk_scores("dev", scorer.pairs)
-            write_chunk_scores(workdir, scorer, {"dev": dev, "test": scorer.kept["test"]})
+            kept = {}
+            if best.run is not None:
+                # A resumed model has no chunk scores of its best checkpoint; its weights give the
+                # same.
+                kept["dev"] = best.kept or scorer.chunk_scores("dev", scorer.pairs)
+            write_chunk_scores(workdir, scorer, kept | {"test": scorer.kept["test"]})
         return ModelResult(
             runs=final.runs,
             tables={split: scorer.table(split, run) for split, run in final.runs.items()},
@@ -182,17 +189,17 @@ def planned_tokens(config: TrialConfig, inputs: Inputs) -> int:
     """About the number of document tokens that a model reads: of training, dev once, and test."""
     training, evaluation = config.training, config.evaluation
     documents = planned_steps(config, inputs) * training.batch_size * (1 + training.negatives)
-    for split in EVALUATED:
+    for split in evaluated_splits(inputs.collection):
         queries = evaluated_queries(inputs.collection, split, evaluation)
         documents += len(queries) * evaluation.depth
     lengths = np.minimum(inputs.tokens.lengths(), config.chunking.max_document_tokens)
     return int(documents * lengths.mean())
 
 
-def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
+def _start(config: TrialConfig, inputs: Inputs, streams: Streams, start: Path | None) -> Ranker:
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
-        path = weights_file(config.training.init_from, config.seed)
+        path = start or weights_file(config.training.init_from, config.seed)
         require_base(path, inputs.backbone.content_hash)
         load_weights(model, path, model.learned_state())
     return model
@@ -222,8 +229,11 @@ def check_start(config: TrialConfig, backbone: Backbone, seeds: Iterable[int]) -
     return tuple(lacking)
 
 
-def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
-    """The current dev measures; keeps the checkpoint if the primary measure is the best so far."""
+def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float] | None:
+    """The current dev measures; keeps the checkpoint if the primary measure is the best so far.
+    None where nothing is trained and there is no dev."""
+    if not scorer.config.training.num_epochs and "dev" not in scorer.inputs.collection.splits:
+        return None
     # Each worker ranks its share; the whole run is gathered only where it is kept.
     share = scorer.share("dev")
     dev = scorer.means("dev", share)

@@ -21,7 +21,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import is_reference, portable
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
-from rank_core.records import EVALUATED
+from rank_core.records import evaluated_splits
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
@@ -44,9 +44,14 @@ __all__ = ["Progress", "TrialResult", "run_trial"]
     config=instance(TrialConfig, "a TrialConfig"),
     workdir=path,
     checkpoints=optional(instance(Checkpoints, "a Checkpoints")),
+    start=optional(path),
 )
 def run_trial(
-    config: TrialConfig, workdir: Path | str, *, checkpoints: Checkpoints | None = None
+    config: TrialConfig,
+    workdir: Path | str,
+    *,
+    checkpoints: Checkpoints | None = None,
+    start: Path | str | None = None,
 ) -> Iterator[Progress | TrialResult]:
     """Runs a trial and yields its progress and, last, its `TrialResult`.
 
@@ -55,9 +60,11 @@ def run_trial(
     with the same threads).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
-    to `workdir`; with `evaluation.folds` also `folds.parquet`, and with
-    `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group, workers share
-    the work and rank 0 writes. Raises `BadInput` for invalid settings and data, and `Diverged`.
+    to `workdir` (no `dev.run.gz` where nothing is trained and the collection has no dev split);
+    with `evaluation.folds` also `folds.parquet`, and with
+    `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. `start` is the file of the weights
+    that `training.init_from` names where that is no path. In a process group, workers share the
+    work and rank 0 writes. Raises `BadInput` for invalid settings and data, and `Diverged`.
 
     Examples:
         >>> import ranksweep
@@ -75,7 +82,10 @@ def run_trial(
     parts = parts_of(config, inputs)
     state = TrialState(config, parts, None if lists else checkpoints)
     yield from state.progress
-    yield from (_rank_lists if lists else _train_models)(config, parts, workdir, state)
+    if lists:
+        yield from _rank_lists(config, parts, workdir, state)
+    else:
+        yield from _train_models(config, parts, workdir, state, Path(start) if start else None)
     result = _result(config, inputs, state.models)
     if distributed.world()[0] == 0:
         write_trial(workdir, config, result, state.models)
@@ -83,7 +93,11 @@ def run_trial(
 
 
 def _train_models(
-    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
+    config: TrialConfig,
+    parts: tuple[Inputs, ...],
+    workdir: Path,
+    state: TrialState,
+    start: Path | None,
 ) -> Iterator[Progress]:
     """Trains a model per remaining part, one after the other; steps are counted over all parts."""
     several = len(parts) > 1
@@ -91,7 +105,7 @@ def _train_models(
     for number in range(len(state.models), len(parts)):
         part = parts[number]
         streams = trial_streams(config, part.backbone.content_hash, fold=several * (number + 1))
-        model = state.restored(FoldModel(config, part, streams))
+        model = state.restored(FoldModel(config, part, streams, start))
         for item in model.run(workdir, state.pause):
             if isinstance(item, ModelResult):
                 state.models.append(item)
@@ -115,7 +129,7 @@ def _rank_lists(
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
         ranker.inputs, ranker.language = part, part.collection.language
-        for step, name in enumerate(EVALUATED, start=2 * number + 1):
+        for step, name in enumerate(evaluated_splits(part.collection), start=2 * number + 1):
             split, queries = part.collection.splits[name], {}
             for query_id in evaluated_queries(part.collection, name, config.evaluation):
                 queries[query_id] = split.queries[query_id]

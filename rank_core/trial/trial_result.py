@@ -9,7 +9,7 @@ from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.files import write_json
 from rank_core.ranking.encode import Work
-from rank_core.records import EVALUATED, Run
+from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint
 
@@ -66,7 +66,7 @@ class TrialResult:
     seed: int
     status: str  # done, or collapsed: all candidates of a query get the same score
     best_step: int  # with folds their rounded mean
-    dev: dict[str, float]
+    dev: dict[str, float]  # empty where nothing is trained and there is no dev
     test: dict[str, float]
     train_seconds: float
     eval_seconds: float
@@ -79,8 +79,8 @@ class TrialResult:
 
 
 def values_of(models: Sequence[ModelResult], split: str) -> dict[str, float]:
-    """{measure: mean over the queries of all models}."""
-    return mean_values(_table(models, split))
+    """{measure: mean over the queries of all models}; empty for a split that was not ranked."""
+    return mean_values(_table(models, split)) if split in models[0].runs else {}
 
 
 def write_trial(
@@ -92,10 +92,11 @@ def write_trial(
 
     workdir.mkdir(parents=True, exist_ok=True)
     write_json(workdir / "config.json", config.settings())
-    for split in EVALUATED:
+    splits = tuple(models[0].runs)
+    for split in splits:
         run = {query_id: docs for model in models for query_id, docs in model.runs[split].items()}
         write_run(workdir / f"{split}.run.gz", run, tag=result.cell)
-    values = [_table(models, split).assign(split=split) for split in EVALUATED]
+    values = [_table(models, split).assign(split=split) for split in splits]
     table = pd.concat(values, ignore_index=True).assign(cell=result.cell, seed=result.seed)
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     table[columns].to_parquet(workdir / "per_query.parquet", index=False)
@@ -106,7 +107,7 @@ def write_trial(
         by_fold = [
             model.tables[split].assign(fold=fold, split=split, best_step=model.best_step)
             for fold, model in enumerate(models, start=1)
-            for split in EVALUATED
+            for split in splits
         ]
         columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
         folds = pd.concat(by_fold, ignore_index=True)[columns]

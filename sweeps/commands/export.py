@@ -309,7 +309,7 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
     if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
-    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
+    inputs = MixtureInputs.of(sweep)
     table = trial_table(chosen.name, inputs)
     means = table.groupby(["split", "measure"], observed=True)["value"].mean()
     mix = FirstStageMix(float(table["alpha"].iloc[0]), DEFAULT, sweep.first_stage_name)

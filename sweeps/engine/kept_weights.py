@@ -39,8 +39,11 @@ class KeptWeights:
     """The weights in a sweep's storage, used by its only driver; `measure` is the measure on
     dev that chooses. The best cell keeps its weights at any size."""
 
-    def __init__(self, records: Records, measure: str, quota_bytes: int) -> None:
+    def __init__(
+        self, records: Records, measure: str, quota_bytes: int, *, held: bool = False
+    ) -> None:
         self.records, self.measure, self.quota_bytes = records, measure, quota_bytes
+        self.held = held  # all stay until test sets have been ranked by them
         self.over_quota: set[str] = set()  # cells whose weights exceeded the quota
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
         self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
@@ -71,7 +74,9 @@ class KeptWeights:
 
     def prune(self, cells: Iterable[str], eliminated: Collection[str] = ()) -> None:
         """Removes the weights of all but the best seed of each cell, and of the cells beyond the
-        quota. `cells` are those of the plan, in its order."""
+        quota; none while they are `held`. `cells` are those of the plan, in its order."""
+        if self.held:
+            return
         best = self._best(cells, eliminated, lambda name: self._here.get(name, False))
         kept = self._within(best)
         self.over_quota -= {cell_and_seed(name)[0] for name in kept}

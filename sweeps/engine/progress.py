@@ -138,8 +138,10 @@ class Screen:
             seconds = result.train_seconds + result.eval_seconds
             self._seconds += seconds
             self._cost += _cost(trial)
-            self.dev[trial.name] = result.dev[self.primary]
-            detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
+            detail = f"{seconds:.0f} s"
+            if self.primary in result.dev:  # not where nothing is chosen
+                self.dev[trial.name] = result.dev[self.primary]
+                detail = f"dev {self.primary} {self.dev[trial.name]:.3f}  {detail}"
             detail += "  COLLAPSED" if end.status is TrialStatus.COLLAPSED else ""
             self.tell(detail, trial, in_table=end.status is TrialStatus.DONE)
             return

@@ -19,6 +19,7 @@ import torch
 from rank_core import distributed
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.checkpoints.weights import WEIGHTS, stored_cell
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device, compute_as_decided
@@ -127,9 +128,10 @@ def compute(task: TrialTask) -> Iterator[News]:
         folder = records.checkpoint_folder(task.name)
         checkpoints = Checkpoints(folder, task.cadence, wait=wait, require=storage.require)
     reports = _Reports(task.name, records)
-    workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
+    workdir, begin = (Path(tempfile.mkdtemp(prefix=f"ranksweep-{n}-")) for n in ("trial", "start"))
     try:
-        for news in run_trial(task.config, workdir, checkpoints=checkpoints):
+        start = _start(task.config, records, begin)
+        for news in run_trial(task.config, workdir, checkpoints=checkpoints, start=start):
             if isinstance(news, TrialResult):
                 if rank == 0:
                     (workdir / HISTORY).write_text("\n".join(reports.lines))
@@ -146,7 +148,19 @@ def compute(task: TrialTask) -> Iterator[News]:
             checkpoints.clear()  # never runs again
         raise
     finally:
-        shutil.rmtree(workdir, ignore_errors=True)
+        for made in (workdir, begin):
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _start(config: TrialConfig, records: Records, folder: Path) -> Path | None:
+    """The weights of the trained trial that a trial on a test set starts from, brought from the
+    storage; None for others. Raises `BadInput` where they are gone or were changed."""
+    cell = stored_cell(config.training.init_from)
+    if not cell:
+        return None
+    weights = records.read(trial_name(cell, config.seed), WEIGHTS)
+    (folder / WEIGHTS).write_bytes(weights)
+    return folder / WEIGHTS
 
 
 class _Reports:

@@ -11,12 +11,11 @@ from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
-from rank_core.records import EVALUATED
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.launch.index_lines import index_lines
-from sweeps.plan.description import evaluated_qrels
+from sweeps.plan.description import evaluated, evaluated_qrels
 from sweeps.plan.effects import beyond_data
 from sweeps.plan.experiment import value_text
 from sweeps.plan.head_line import used_head
@@ -46,7 +45,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
     once = sum(cell.deterministic for cell in plan.cells)
-    evaluated = {name: len(evaluated_qrels(plan, name)) for name in EVALUATED}
+    ranked = ", ".join(f"{name} {len(evaluated_qrels(plan, name)):,}" for name in evaluated(plan))
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
@@ -63,7 +62,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"collection  {collection.name} ({collection.content_hash}): "
         f"{len(collection.documents):,} documents, queries "
         + ", ".join(f"{name} {count:,}" for name, count in queries.items())
-        + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
+        + f"; evaluated: {ranked}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
         + (f"; its defaults: {', '.join(own)}" if own else "")
@@ -106,6 +105,8 @@ def _candidate_lines(plan: Plan) -> list[str]:
     """The value of the first stage on dev, which a reranker has to exceed."""
     parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
     primary = plan.base.evaluation.measures[0]
+    if "dev" not in evaluated(plan):  # test is looked at once, in the report
+        return []
     value = first_stage_means(parts, "dev", plan.base.evaluation)[primary]
     collection = plan.inputs.collection
     ranker = collection.first_stage or "the first stage"

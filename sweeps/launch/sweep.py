@@ -1,15 +1,17 @@
 """A sweep from the command line to the tested table."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from rank_core.cache import cache_root
+from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.secrets import redact_text
 from rank_core.trial.trial import prepare
@@ -17,7 +19,6 @@ from sweeps.engine import EngineLost, local
 from sweeps.engine.kept_weights import KeptWeights, lacking
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_events import TrialEvents
-from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
 from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
@@ -26,6 +27,17 @@ from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.launch.progress_file import ProgressFile
 from sweeps.launch.published_plan import published_plan
 from sweeps.launch.same_sweep import check_same_sweep
+from sweeps.launch.test_sets import (
+    Tested,
+    facts_of_sets,
+    hours_spent,
+    kept_weights,
+    release_weights,
+    report_on_sets,
+    test_set_line,
+    tested_by,
+    untested,
+)
 from sweeps.plan.description import (
     SPLIT,
     description_of,
@@ -131,17 +143,46 @@ def _sweep(
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
     reported_queries(plan, options.clusters)  # refuses unknown clusters before anything runs
+    tested = tested_by(plan, records, options)  # likewise a set that no model can rank
     if check:
         return Outcome(DONE, records.uri)
     if options.dry_run:
-        _dry_run(plan, records, options)
+        _dry_run(plan, records, options, tested)
         return Outcome(DONE, records.uri)
     if options.prepare:
-        _prepare(plan, options)
+        for own in (plan, *(one.plan for one in tested)):
+            _prepare(own, options)
         return Outcome(DONE, records.uri)
     records.storage.open()
+    engine = partial(_run_engine, argv=argv, tracking_uri=tracking_uri)
     with only_driver(records):
-        return Outcome(_run_engine(plan, records, options, argv, tracking_uri), records.uri)
+        code, plan = engine(plan, records, options, tested=tested)
+        if tested:
+            code = _test(plan, records, options, code, engine)
+    return Outcome(code, records.uri)
+
+
+def _test(
+    plan: Plan, records: Records, options: Options, code: int, engine: Callable[..., Any]
+) -> int:
+    """Ranks the test sets by the finished trials of a plan; returns the exit code of all."""
+    if code == OUT_OF_BUDGET:
+        say("test sets   wait: the budget is used up; the same command with a larger one goes on")
+        return code
+    codes, hours = [code], hours_spent(records, plan)
+    states = records.states(trial.name for trial in plan.trials())
+    finished = {name for name, state in states.items() if state.status.used}
+    for one in tested_by(plan, records, options, finished):
+        say(f"\n{test_set_line(one)}")
+        left = options.max_gpu_hours and max(0.0, options.max_gpu_hours - hours)
+        own = replace(options, max_gpu_hours=left, seeds=one.plan.seeds)
+        with only_driver(one.records):
+            codes.append(engine(one.plan, one.records, own, trained=records)[0])
+        hours += hours_spent(one.records, one.plan)
+    release_weights(plan, records, options)
+    if report := report_on_sets(records):
+        say(report)
+    return max(codes)
 
 
 def check_storage(records: Records, options: Options) -> None:
@@ -167,23 +208,32 @@ def _check_machine(options: Options) -> None:
 
 
 def _run_engine(
-    plan: Plan, records: Records, options: Options, argv: list[str], tracking_uri: str
-) -> int:
-    """Runs the sweep as its only driver; returns the exit code. Each step needs the ones before
-    it: trials are found, the search decides, `sweep.json` is written, trials run, and they are
-    reported."""
-    known = Known(plan, records, options)
+    plan: Plan,
+    records: Records,
+    options: Options,
+    *,
+    argv: list[str],
+    tracking_uri: str,
+    tested: Sequence[Tested] = (),
+    trained: Records | None = None,
+) -> tuple[int, Plan]:
+    """Runs the sweep as its only driver; returns the exit code and the plan with what a search has
+    added. Each step needs the ones before it: trials are found, the search decides, `sweep.json` is
+    written, trials run, and they are reported. The weights of all trials are kept for the `tested`
+    sets; a test set is ranked by the models of `trained`."""
+    known = Known(plan, records, options, tested)
     search = make_search(plan, known.status, records)
     # From here on the search has the plan: what it proposes is added there.
     known.read(trial.name for trial in search.plan.trials())
     search.begin()
     budget = limit_to_budget(search, options, known.states)
-    _print_plan(search, known)
+    _print_plan(search, known, whole=trained is None)
     experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     # Before the first trial: `status` of a sweep that runs or was killed reads it.
     before = described(records)
     options = replace(options, cpu=cpu_choice(search.plan, before.cpu if before else {}))
-    _describe(search, argv, options, budget=budget, experiment=experiment)
+    facts = facts_of_sets(plan, tested, trained)
+    _describe(search, argv, options, budget=budget, experiment=experiment, **facts)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
         for name in known.damaged:  # the report needs sound files or none
@@ -192,7 +242,7 @@ def _run_engine(
         held_back = note_held_back(search)
         report = _results(search.plan, records, verbose=options.verbose)
     say(report.text if report else "no report: no trial has finished")
-    return _ending(search, states, held_back)
+    return _ending(search, states, held_back), search.plan
 
 
 def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
@@ -205,12 +255,15 @@ def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
     return now
 
 
-def _print_plan(search: Search, known: "Known") -> None:
-    """Prints the plan and the trials that have ended, whose checkpoints are dropped."""
+def _print_plan(search: Search, known: "Known", *, whole: bool) -> None:
+    """Prints the plan, `whole` or what has ended of it; checkpoints of ended trials are dropped."""
     records, plan = search.records, search.plan
     ended = [trial.name for trial in plan.trials() if known.status(trial)]
     records.drop_checkpoints(ended)
-    say(plan_text(plan, finished=len(ended)))
+    if whole:
+        say(plan_text(plan, finished=len(ended)))
+    elif ended:
+        say(f"{len(ended)} of {numbered(plan.num_trials, 'trial')} done")
     if reused := sum(not known.states[name].attempts for name in ended):
         say(f"reused      {numbered(reused, 'trial')} of other sweeps in {records.storage.uri}")
     say("")
@@ -312,10 +365,12 @@ class Known:
     """The trials of a plan as a command finds them; it changes none. Finished ones are checked: a
     damaged one, or one that lacks a file which this command needs, runs again."""
 
-    def __init__(self, plan: Plan, records: Records, options: Options) -> None:
+    def __init__(
+        self, plan: Plan, records: Records, options: Options, tested: Sequence[Tested] = ()
+    ) -> None:
         self.records, self.states, self.damaged = records, dict[str, State](), list[str]()
-        quota = int(options.weights_gib * GIBIBYTE)
-        self.weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
+        self.weights = kept_weights(plan, records, options, held=bool(tested))
+        self._untested = untested(tested)
         self._stops = plan.search.kind.stops
         self.read(trial.name for trial in plan.trials())
         self._again = self._lacking(plan, options)
@@ -348,7 +403,8 @@ class Known:
         if options.settings.get("training.keep_weights") == "best":
             self.weights.take_in(self.states.values())
             missing |= self.weights.missing(trials)
-        return missing
+        finished = {name for name in self._untested if self.states[name].status.used}
+        return missing | {name for name in finished if WEIGHTS not in self.states[name].files}
 
     def compare(self, states: Mapping[str, State]) -> None:
         """Warns of trials that ran again with other values than before."""
@@ -374,12 +430,21 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
         )
 
 
-def _dry_run(plan: Plan, records: Records, options: Options) -> None:
-    """Prints the plan with its forecast; launches and writes nothing."""
-    known = Known(plan, records, options)
+def _dry_run(plan: Plan, records: Records, options: Options, tested: Sequence[Tested] = ()) -> None:
+    """Prints the plan with its forecast, and those of its test sets; launches and writes
+    nothing."""
+    known = Known(plan, records, options, tested)
     missing = [trial for trial in plan.trials() if not known.status(trial)]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
-    if missing:
+    _print_forecast(plan, known, options)
+    for one in tested:
+        say(f"\n{test_set_line(one)}")
+        _print_forecast(one.plan, Known(one.plan, one.records, options), options)
+
+
+def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
+    """The time of the trials that are still to run."""
+    if missing := [trial for trial in plan.trials() if not known.status(trial)]:
         costs = forecast(plan, options)
         calibration = calibrate(real_seconds(known.states.values(), costs))
         say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))

@@ -18,7 +18,7 @@ from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
-from rank_core.records import EVALUATED, Collection, Qrels, Run
+from rank_core.records import Collection, Qrels, Run, evaluated_splits
 from rank_core.settings.config import NUMERICS_VERSION
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.head_line import unused_head
@@ -38,7 +38,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
     queries = sum(len(part.splits["test"].queries) for part in _parts(plan))
-    evaluated = len(evaluated_qrels(plan, "test"))
+    num_evaluated = len(evaluated_qrels(plan, "test"))
     reference, kind = plan.experiment.reference, plan.experiment.kind or plan.experiment.name
     typed = typed_command(plan.experiment.file or kind, argv)
     asked = asked or Asked()
@@ -58,7 +58,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
-            **({"sampled_from": queries} if evaluated < queries else {}),
+            **({"sampled_from": queries} if num_evaluated < queries else {}),
             **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
         backbone={
@@ -68,7 +68,9 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
             **({"head": head} if (head := unused_head(plan)) else {}),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        first_stage_dev=first_stage_means(_parts(plan), "dev", base.evaluation),
+        first_stage_dev=first_stage_means(_parts(plan), "dev", base.evaluation)
+        if "dev" in evaluated(plan)
+        else {},
         kind=kind,
         command=shlex.join(typed),
         start=tuple(typed[: len(typed) - len(argv)]),
@@ -151,7 +153,7 @@ def write_description(
             known.write_text(facts.lines(), encoding="utf-8")
             hashes[name] = file_sha256(known)
             records.storage.write(records.path(name), known)
-        for split in EVALUATED:
+        for split in evaluated(plan):
             qrels, run = Path(folder, f"{split}.qrels"), Path(folder, f"{split}.run.gz")
             write_qrels(qrels, evaluated_qrels(plan, split))
             write_run(run, _candidates(plan, split), FIRST_STAGE)
@@ -159,6 +161,11 @@ def write_description(
                 hashes[name] = file_sha256(path)
                 records.storage.write(records.path(name), path)
     replace(description, files=hashes).write(records)
+
+
+def evaluated(plan: Plan) -> tuple[str, ...]:
+    """The splits that the plan's trials rank."""
+    return evaluated_splits(_parts(plan)[0])
 
 
 def evaluated_qrels(plan: Plan, split: str) -> Qrels:

@@ -178,7 +178,7 @@ def _num_queries(config: TrialConfig, inputs: Inputs) -> int:
 @lru_cache(maxsize=8)
 def _most(inputs: Inputs, splits: tuple[str, ...]) -> int:
     """The number of candidates of the query with most of them."""
-    found = (inputs.collection.splits[name] for name in splits)
+    found = (inputs.collection.splits[name] for name in splits if name in inputs.collection.splits)
     return max(
         (num_ranked(own.candidates, query) for own in found for query in own.queries), default=0
     )

@@ -106,6 +106,13 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             "start from the weights of this trial, or of a cell's trial with the same seed",
             confirmed=False,
         ),
+        Flag(
+            "--test-on",
+            "NAME,...",
+            "further collections that every trained model ranks: names as of --collection, "
+            "NAME:SPLIT where a split other than test is meant",
+            confirmed=False,
+        ),
     ),
     "seeds and search": (
         Flag("--seeds", "1,2,3", "seeds of every cell"),

@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rank_core.checkpoints.weights import stored_cell
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.lines import beside
-from rank_core.models import check_model, model_class, unread_settings, usual_settings
+from rank_core.models import check_model, model_class, trains, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
+from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import check_start
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.effects import check_named, check_read, check_sweepable, meaning
@@ -64,7 +66,8 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     options = replace(options, grids=rest)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
-    if not experiment.confirms:  # which has a part of the cells of a sweep that was checked
+    # A confirmation and a test set have cells of a sweep that was checked.
+    if not (experiment.confirms or experiment.trained_on):
         _check_effects(experiment, options, base, inputs, grid)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
@@ -92,14 +95,27 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         if (parts := check_start(config, inputs.backbone, options.seeds))
     }
     cells = _distinct_labels(cells)
+    _check_dev(cells)
     chosen = experiment, base, inputs, tuple(cells), tuple(removed)
     return Plan(*chosen, options.seeds, space, search, reduced, lacking)
+
+
+def _check_dev(cells: Iterable[PlannedCell]) -> None:
+    """Refuses a collection without a dev split, which chooses the checkpoint of a trained model and
+    the weights of one that interpolates."""
+    for config, inputs in ((cell.config, cell.inputs) for cell in cells):
+        kind = model_class(config.model.name)
+        if trains(kind) and (config.training.num_epochs or not kind.by_score_alone):
+            parts_of(config, inputs)[0].collection.splits["dev"]
 
 
 def _distinct_starts(cells: Iterable[PlannedCell]) -> list[TrialConfig]:
     """A configuration for each model that starts from each weights."""
     found = {}
-    for config in (cell.config for cell in cells if cell.config.training.init_from):
+    for config in (cell.config for cell in cells):
+        start = config.training.init_from
+        if not start or stored_cell(start):  # whose weights the sweep has trained itself
+            continue
         training = config.training
         adapters = training.lora_rank, training.lora_targets
         found[training.init_from, config.model, *adapters] = config

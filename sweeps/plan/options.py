@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import cell_trials
+from rank_core.data.folder import SPLITS
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
 from rank_core.errors import BadInput, shown
@@ -38,6 +39,8 @@ MOST_POINTS = 10_000
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose value is a list: their commas do not make a grid."""
+TEST_ON = "evaluation.test_on"
+SPLIT_OF = re.compile(rf"(.+):({'|'.join(SPLITS)})")  # msmarco-document:dev
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # written by `ray up` on the head
 FLAG_SETTINGS = {
@@ -45,6 +48,7 @@ FLAG_SETTINGS = {
     "backbone": "model.backbone",
     "model": "model.name",
     "init_from": "training.init_from",
+    "test_on": "evaluation.test_on",
 }
 """{flag: the setting that it sets}"""
 
@@ -57,6 +61,7 @@ class Options:
     backbone: str | None
     model: str | None
     init_from: str | None  # a finished trial's folder, its weights, or a cell
+    test_on: tuple[str, ...] | None  # further collections that trained models rank
     profile: str
     seeds: tuple[int, ...]  # empty: fresh ones, for a confirmation
     num_seeds: int | None
@@ -141,6 +146,9 @@ def parse(
         collection=named_collection(arguments.collection, arguments.fields),
         backbone=absolute_folder(arguments.backbone),
         init_from=_files(arguments.init_from) if arguments.init_from else None,
+        test_on=parse_setting(TEST_ON, absolute(TEST_ON, arguments.test_on))
+        if arguments.test_on
+        else None,
         profile=arguments.profile or "clean",
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
@@ -243,10 +251,24 @@ def _files(names: str, start: str = "") -> str:
     return ",".join(path if path in there else name for name, path in paths.items())
 
 
+def _test_set(name: str, start: str) -> str:
+    """A test set, `NAME` or `NAME:SPLIT`, with an absolute folder."""
+    base, split = split_of(name)
+    return f"{absolute_folder(base, start)}{split and f':{split}'}"
+
+
+def split_of(name: str) -> tuple[str, str]:
+    """The collection and the split of a test set; "" for test by default."""
+    named = SPLIT_OF.fullmatch(name)
+    return (named[1], named[2]) if named else (name, "")
+
+
 def absolute(setting: str, value: str, start: str = "") -> str:
     """The value of a setting, with absolute paths where it names folders or files."""
     if setting in FILES:
         return _files(value, start) if value else value
+    if setting == TEST_ON:
+        return ",".join(_test_set(name, start) for name in OUTSIDE_BRACKETS.split(value))
     return str(absolute_folder(value, start)) if setting in FOLDERS else value
 
 

@@ -8,7 +8,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
-from sweeps.store.records import trial_name
+from sweeps.store.records import cell_and_seed, trial_name
 
 if TYPE_CHECKING:  # they import torch, which `status` does not need
     from rank_core.chunking.inputs import Inputs
@@ -72,6 +72,9 @@ class Plan:
     reduced: str = ""  # the size of a smoke test
     drawn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """{model: its parts that the weights to start from lack}."""
+    trained: Mapping[str, str] = field(default_factory=dict)
+    """{cell on a test set: the trained cell whose weights it has}."""
+    only: frozenset[str] | None = None  # the trials that can run; None: all
 
     def trials(self) -> Iterator[Trial]:
         """The trials seed by seed: a sweep that ends early has about as many seeds of every
@@ -79,7 +82,14 @@ class Plan:
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:
-                    yield Trial(cell, seed)
+                    trial = Trial(cell, seed)
+                    if self.only is None or trial.name in self.only:
+                        yield trial
+
+    def trained_by(self, trial: str) -> str:
+        """The trained trial whose weights a trial on a test set has."""
+        cell, seed = cell_and_seed(trial)
+        return trial_name(self.trained[cell], seed)
 
     @property
     def num_trials(self) -> int:

@@ -18,6 +18,7 @@ from rank_core.models.dense import DenseChunks, DenseDocument
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
 from rank_core.ranking.scorer import evaluated_queries
+from rank_core.records import EVALUATED
 from rank_core.retrieval.index import DenseIndex
 from rank_core.retrieval.vectors import KEY
 from rank_core.settings.config import Evaluation, TrialConfig
@@ -182,7 +183,10 @@ def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics)
         return Tokens(0.0, chunks.tokens_per_document * len(inputs.tokens))
     groups = documents = tested = 0
     for part in parts_of(config, inputs):
-        dev, test = (_num_candidates(part, name, config.evaluation) for name in ("dev", "test"))
+        dev, test = (
+            _num_candidates(part, name, config.evaluation) if name in part.collection.splits else 0
+            for name in EVALUATED
+        )
         own = num_pairs(config, len(training_queries(part, config)), dev, test)
         groups, documents, tested = groups + own[0], documents + own[1], tested + test
     read = config.training.share_read(chunks.chunks_per_document)

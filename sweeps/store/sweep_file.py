@@ -94,6 +94,12 @@ class SweepFile:
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
     clusters: str = ""  # what the clusters of queries are made of; "" without any
+    test_sets: Mapping[str, str] = field(default_factory=dict)
+    """{name of a test set: folder of its sweep, beside this one}."""
+    trained_on: str = ""  # folder of the sweep whose trained models it tests, beside this one
+    alphas: Mapping[str, float] = field(default_factory=dict)
+    """{trial: weight of its model beside the first stage, chosen on dev of the training
+    collection}."""
     files: Mapping[str, str] = field(default_factory=dict)
     """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has
     its own `checksum`."""
@@ -151,10 +157,10 @@ def sweeps_below(records: Records) -> list[str]:
     return names
 
 
-def sweep_on(experiment: Records, collection: Collection) -> Records:
-    """The sweep of an experiment on a collection, named as the collection; with six more digits if
-    that folder has a collection of other contents."""
-    name = re.sub(r"[^\w.+-]+", "-", collection.name).strip("-.")[:80] or "collection"
+def sweep_on(experiment: Records, collection: Collection, name: str = "") -> Records:
+    """The sweep of an experiment on a collection, with the name of the collection or `name`; with
+    six more digits if that folder has a collection of other contents."""
+    name = re.sub(r"[^\w.+-]+", "-", name or collection.name).strip("-.")[:80] or "collection"
     plain, apart = (
         Records(experiment.storage, f"{experiment.sweep}/{name}{suffix}")
         for suffix in ("", f"-{collection.content_hash[:6]}")

@@ -180,7 +180,7 @@ class _Kept:
         self.sweep, self.records = sweep, sweep.stored
         self.interpolates = interpolates
         self.read_tokens = self.separate_tokens = 0.0  # of the encoder: read, and a run per system
-        read = MixtureInputs(sweep.stored, sweep.measures, sweep.primary).read
+        read = MixtureInputs.of(sweep).read
         self.candidates = {split: run for split, (run, _) in read.items()}
         self.qrels = {split: qrels for split, (_, qrels) in read.items()}
 

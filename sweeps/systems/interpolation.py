@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -67,11 +67,21 @@ class MixtureInputs:
     records: Records
     measures: tuple[str, ...]
     primary: str
+    splits: tuple[str, ...] = EVALUATED
+    alphas: Mapping[str, float] = field(default_factory=dict)
+    """{trial: its alpha} of a test set, chosen on dev of the collection that trained its model."""
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "MixtureInputs":
+        """Those of a stored sweep."""
+        splits = EVALUATED if sweep.about.first_stage_dev else ("test",)
+        facts = sweep.measures, sweep.primary, splits, sweep.about.alphas
+        return cls(sweep.stored, *facts)
 
     @cached_property
     def key(self) -> str:
         """The hash of all of them."""
-        paths = [path for split in EVALUATED for path in self.paths(split)]
+        paths = [path for split in self.splits for path in self.paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, DEFAULT]
         content = json.dumps([*recipe, *map(_digest, paths)])
         return hashlib.sha256(content.encode()).hexdigest()
@@ -80,7 +90,8 @@ class MixtureInputs:
     def read(self) -> dict[str, tuple[Run, Qrels]]:
         """{split: its candidates and judgments}."""
         return {
-            split: (self.candidates(split), read_qrels(self.paths(split)[1])) for split in EVALUATED
+            split: (self.candidates(split), read_qrels(self.paths(split)[1]))
+            for split in self.splits
         }
 
     def candidates(self, split: str) -> Run:
@@ -107,9 +118,9 @@ def _note(path: Path) -> Path:
 def missing_input(sweep: Sweep) -> str:
     """The first file of candidates or judgments that rows with the first stage need and that is
     gone, with the remedy; "" for none."""
-    folder, inputs = sweep.folder, MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
+    folder, inputs = sweep.folder, MixtureInputs.of(sweep)
     kept = (folder / FIRST_STAGE).is_dir()
-    for path in sorted(path for split in EVALUATED for path in inputs.paths(split)):
+    for path in sorted(path for split in inputs.splits for path in inputs.paths(split)):
         name = path.relative_to(folder).as_posix()
         if not (path.is_file() or _note(path).is_file()) and (kept or name in sweep.about.files):
             return f"{name} is missing; {written_again(sweep.about.command)}"
@@ -133,7 +144,7 @@ def first_stage_of(sweep: Sweep) -> System | None:
 
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     """The values of the candidates in the first stage's order."""
-    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
+    inputs = MixtureInputs.of(sweep)
 
     def values() -> pd.DataFrame:
         run, qrels = inputs.read[sweep.split]
@@ -160,7 +171,7 @@ def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
             f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
             "command writes it and repeats no finished trial"
         )
-    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
+    inputs = MixtureInputs.of(sweep)
     systems, used = [], sweep.used
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
         seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
@@ -247,7 +258,10 @@ def trial_table(name: str, inputs: MixtureInputs, fusion: Fusion = RERANKED[0]) 
         )
         return scores[[*SCORE_COLUMNS, "alpha"]]
 
-    return _cached(path, {"inputs": inputs.key, "trial": trial}, values)
+    made_of = {"inputs": inputs.key, "trial": trial}
+    if name in inputs.alphas:
+        made_of["alpha"] = str(inputs.alphas[name])
+    return _cached(path, made_of, values)
 
 
 def _cached(
@@ -290,33 +304,43 @@ def _interpolate(
 ) -> pd.DataFrame:
     """The values of a trial whose alpha is chosen on dev, in each of its folds, or given."""
     runs = {}
-    for split in EVALUATED:
+    for split in inputs.splits:
         records.read(name, f"{split}.run.gz")  # checks it
         runs[split] = read_run(records.trial_folder(name) / f"{split}.run.gz")
     tables = []
     for queries in _folds(records, name, inputs):
         sides = {}
-        for split in EVALUATED:
+        for split in inputs.splits:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
                 sides[split] = _mixed(own, inputs.read[split][0], fusion)
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
-        # On dev alone; test is mixed with what dev has chosen.
-        alpha = fusion.alpha
-        if alpha is None:
-            alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
-        for split in EVALUATED:
+        alpha = _alpha(name, sides, inputs) if fusion.alpha is None else fusion.alpha
+        for split in inputs.splits:
             qrels = {query: inputs.read[split][1][query] for query in queries[split]}
             values = per_query(qrels, sides[split].at(alpha), inputs.measures)
             tables.append(values.assign(split=split, alpha=alpha))
     return pd.concat(tables, ignore_index=True)
 
 
+def _alpha(name: str, sides: Mapping[str, Mixture], inputs: MixtureInputs) -> float:
+    """The weight that dev chooses: of the trial's own collection, or of the one that its model was
+    trained on."""
+    if "dev" in sides:  # on dev alone; test is mixed with what dev has chosen
+        return choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
+    if name not in inputs.alphas:
+        raise BadInput(
+            f"{name}: there is no dev split here, and no weight of the first stage from the "
+            "collection that its model was trained on"
+        )
+    return inputs.alphas[name]
+
+
 def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
     """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
     query of another, so a fold chooses by its own dev alone."""
-    judged = {split: list(inputs.read[split][1]) for split in EVALUATED}
+    judged = {split: list(inputs.read[split][1]) for split in inputs.splits}
     if FOLDS not in records.result(name).files:
         return [judged]
     content = records.read(name, FOLDS)

@@ -279,8 +279,9 @@ def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list
 
 
 def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
-    """The systems that sweeps trained on each of several collections."""
-    own = (run.system for run in runs if any(part.trained for part in run.on.values()))
+    """The systems that sweeps trained on each of several collections: of one seed, their weights
+    differ between collections."""
+    own = (run.system for run in runs if len({part.weights for part in run.on.values()}) > 1)
     return tuple(dict.fromkeys(own))
 
 

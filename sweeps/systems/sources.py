@@ -8,7 +8,7 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.bounds import check_parquet
+from rank_core.checkpoints.weights import SEED, WEIGHTS, stored_cell
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import (
@@ -42,7 +43,7 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
 from rank_core.parsing import parsed_json
-from sweeps.store.records import SCORES
+from sweeps.store.records import SCORES, trial_name
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, FIRST_STAGE, opened
 from sweeps.systems.clusters import Queries, queries_of_sweep
@@ -113,7 +114,7 @@ class TrainingRun:
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
     collection: str = ""  # a sweep's
-    trained: bool = False  # on that collection, by a sweep
+    weights: str = ""  # the trained trial of a sweep whose weights it has; empty: none is trained
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
     paired: bool | None = None  # training.paired_seeds of its sweep
     queries: Queries | None = None  # what its sweep knows of them
@@ -234,9 +235,7 @@ def _of_sweep(where: str) -> Held:
         sweep = load_sweep(records)
         if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
-        trained = {
-            cell.cell for cell in sweep.about.cells if cell.config.get("training.num_epochs") != 0
-        }
+        config = {cell.cell: cell.config for cell in sweep.about.cells}
     queries = queries_of_sweep(sweep.folder, sweep.split)
     order = [
         sweep.primary,
@@ -254,13 +253,26 @@ def _of_sweep(where: str) -> Held:
                 seed=int(seed),
                 deterministic=str(cell) in sweep.deterministic,
                 collection=str(sweep.about.collection.get("name", "")),
-                trained=str(cell) in trained,
+                weights=trained_trial(str(cell), int(seed), config.get(str(cell), {})),
                 cell=str(cell),
-                paired=sweep.about.paired_seeds if str(cell) in trained else None,
+                paired=sweep.about.paired_seeds
+                if config.get(str(cell), {}).get("training.num_epochs") != 0
+                else None,
                 queries=queries,
             )
         )
     return {label: own for label, own in runs.items() if own}
+
+
+def trained_trial(cell: str, seed: int, config: Mapping[str, Any]) -> str:
+    """The name of the trial that trained the weights of a sweep's trial: its own, or that of
+    `training.init_from`; empty where nothing was trained."""
+    if config.get("training.num_epochs") != 0:
+        return trial_name(cell, seed)
+    start = str(config.get("training.init_from") or "")
+    path = Path(stored_cell(start) or start.removesuffix(f"/{WEIGHTS}"))
+    named = SEED.fullmatch(path.name)
+    return path.name if named or not start else trial_name(path.name, seed)
 
 
 def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
