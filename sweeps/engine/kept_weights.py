@@ -128,19 +128,18 @@ class KeptWeights:
         return kept
 
 
-def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:
-    """The finished trials without all files that their settings require, except the weights of a
+def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> dict[str, str]:
+    """{finished trial: a file that its settings require and it lacks}, except the weights of a
     cell's best seed. These settings are not part of a trial's name and may have changed since."""
-    return {
-        trial.name
-        for trial in trials
-        if states[trial.name].status.used
-        and is_trained(trial.config)
-        and any(
-            trial.config.settings()[name] in (True, "all") and file not in states[trial.name].files
-            for name, file in LEFT_FOR_OTHERS.items()
-        )
-    }
+    missing = {}
+    for trial in trials:
+        settings, state = trial.config.settings(), states[trial.name]
+        if not state.status.used or not is_trained(trial.config):
+            continue
+        for name, file in LEFT_FOR_OTHERS.items():
+            if settings[name] in (True, "all") and file not in state.files:
+                missing[trial.name] = file
+    return missing
 
 
 def is_trained(config: TrialConfig) -> bool:

@@ -72,6 +72,7 @@ from sweeps.systems.access import ACCESS_FILE
 from sweeps.systems.clusters import Queries, check_clusters, clusters_from
 from sweeps.terminal.command_line import check_writable
 from sweeps.terminal.live_text import LiveText, NotebookText, in_notebook, is_live_terminal
+from sweeps.terminal.notation import names_text
 from sweeps.terminal.text import numbered, say, warn
 from sweeps.tracking.client import (
     check_database,
@@ -376,7 +377,8 @@ class Known:
         self._again = self._lacking(plan, options)
         if self._again:  # until then their values stay
             count = numbered(len(self._again), "finished trial")
-            say(f"rerunning {count}: a file that this command needs was not saved")
+            files = names_text(sorted({*self._again.values()}))
+            say(f"running {count} again: {files} was not saved")
 
     def read(self, names: Iterable[str]) -> None:
         """Reads the trials that are not known yet."""
@@ -395,16 +397,18 @@ class Known:
         stopped = status is TrialStatus.STOPPED and self._stops
         return status if (status.over or stopped) and trial.name not in self._again else None
 
-    def _lacking(self, plan: Plan, options: Options) -> set[str]:
-        """The finished trials that lack a file: one of every trial, or the weights of the best
-        seeds where the command sets `training.keep_weights`."""
+    def _lacking(self, plan: Plan, options: Options) -> dict[str, str]:
+        """{finished trial: the file that it lacks}: one of every trial, the weights of the best
+        seeds where the command sets `training.keep_weights`, or those that a test set needs."""
         trials = list(plan.trials())
         missing = lacking(trials, self.states)
         if options.settings.get("training.keep_weights") == "best":
             self.weights.take_in(self.states.values())
-            missing |= self.weights.missing(trials)
-        finished = {name for name in self._untested if self.states[name].status.used}
-        return missing | {name for name in finished if WEIGHTS not in self.states[name].files}
+            missing |= dict.fromkeys(self.weights.missing(trials), WEIGHTS)
+        for name in self._untested:
+            if self.states[name].status.used and WEIGHTS not in self.states[name].files:
+                missing[name] = WEIGHTS
+        return missing
 
     def compare(self, states: Mapping[str, State]) -> None:
         """Warns of trials that ran again with other values than before."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rank_core.checkpoints.weights import stored_cell
 from rank_core.errors import BadInput
 from rank_core.settings.config import FILES
 from sweeps.store.lock import FILE as DRIVER
@@ -201,6 +202,7 @@ def _used(file: SweepFile, trials: Collection[str]) -> Iterator[str]:
             value = cell.config.get(setting, "")
             texts = value if isinstance(value, list | tuple) else [value]
             named = {match for text in texts for match in _STARTED_FROM.findall(str(text))}
+            named |= {stored_cell(str(text)) for text in texts}
             yield from (t for t in trials if t in named or cell_and_seed(t)[0] in named)
 
 

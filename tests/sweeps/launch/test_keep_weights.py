@@ -66,7 +66,7 @@ def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_lo
     assert "nothing to launch" in run_local(tmp_path / "r", *WORDS).text  # nobody asked for them
     best = run_local(tmp_path / "r", *WORDS, "training.keep_weights=best")
     assert with_weights(folder) == best_seeds(folder) and values(folder) == before
-    assert "rerunning 2 finished trials" in best.text
+    assert "running 2 finished trials again: weights.safetensors was not" in best.text
     assert "[2/2]" in best.text and "other values" not in best.text
     every = run_local(tmp_path / "r", *WORDS, "training.keep_weights=all")
     assert len(with_weights(folder)) == 4 and values(folder) == before

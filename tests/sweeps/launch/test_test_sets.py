@@ -1,0 +1,226 @@
+"""evaluation.test_on: every trained model ranks further collections, and is trained once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.testing.laws import WORDS
+from sweeps.engine import local
+from sweeps.launch.command import launch
+from sweeps.store.sweep_file import read_sweep_file
+from sweeps.systems.interpolation import MixtureInputs, trial_table
+from sweeps.systems.load import load_sweep
+from sweeps.systems.runs import run_systems
+from sweeps.window_stride import EXPERIMENT
+from tests.e2e.conftest import run_local
+
+__all__ = ["run_local"]
+
+SETTINGS = ("--num-seeds", "2", "--tracking-uri", "none", "training.max_steps=2",
+            "training.batch_size=4", "chunking.window=40", "chunking.stride=20")  # fmt: skip
+ALIKE = ("per_query.parquet", "test.run.gz")
+
+
+def other_texts(folder: Path, to: Path, seed: int, splits: tuple[str, ...] = ("test",)) -> Path:
+    """A collection of the same shape with other texts, and of its splits those alone."""
+    shutil.copytree(folder, to)
+    rng = np.random.default_rng(seed)
+    records = [json.loads(line) for line in (to / "docs.jsonl").read_text().splitlines()]
+    for record in records:
+        record["text"] = " ".join(rng.choice(WORDS, len(record["text"].split())))
+    (to / "docs.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    for name in {"train", "dev", "test"} - {*splits}:
+        shutil.rmtree(to / name)
+    return to
+
+
+@pytest.fixture(scope="module")
+def sets(collection_folder, tmp_path_factory):
+    place = tmp_path_factory.mktemp("sets")
+    first = other_texts(collection_folder, place / "marsh", seed=1)
+    return first, other_texts(collection_folder, place / "heath", 2, splits=("dev", "test"))
+
+
+@pytest.fixture(scope="module")
+def tested(run_local, sets, tmp_path_factory):
+    """The folder of a sweep of two systems x two seeds with two test sets."""
+    place = tmp_path_factory.mktemp("tested")
+    ran = run_local(place / "r", *SETTINGS, "--test-on", f"{sets[0]},{sets[1]}:dev")
+    return ran.folder
+
+
+def on_set(folder: Path, name: str) -> Path:
+    return folder.with_name(f"{folder.name}+{name}")
+
+
+def by_label(folder: Path) -> dict[tuple[str, int], Path]:
+    """{(label, seed): folder of the trial}."""
+    about = read_sweep_file(folder)
+    return {
+        (cell.label, seed): folder.parents[1] / "trials" / f"{cell.cell}-seed{seed}"
+        for cell in about.cells
+        for seed in about.seeds
+    }
+
+
+def content(trial: Path, file: str) -> object:
+    """The values of a trial's file, without its own name."""
+    if file.endswith(".parquet"):
+        return pd.read_parquet(trial / file).drop(columns="cell").to_dict("list")
+    import gzip
+
+    lines = gzip.decompress((trial / file).read_bytes()).decode().splitlines()
+    return [line.rpartition(" ")[0] for line in lines]
+
+
+@pytest.mark.slow
+def test_models_are_trained_once_and_rank_every_set(tested):
+    assert read_sweep_file(tested).test_sets == {
+        "marsh": "woods+marsh",
+        "heath:dev": "woods+heath-dev",
+    }
+    for name in ("marsh", "heath-dev"):
+        about = read_sweep_file(on_set(tested, name))
+        assert about.trained_on == "woods"
+        assert [cell.label for cell in about.cells] == [
+            cell.label for cell in read_sweep_file(tested).cells
+        ]
+        for trial in by_label(on_set(tested, name)).values():
+            result = json.loads((trial / "result.json").read_text())
+            assert result["best_step"] == 0 and result["dev"] == {} and result["test"]
+            assert not (trial / "weights.safetensors").exists()
+    kept = [
+        trial for trial in by_label(tested).values() if (trial / "weights.safetensors").exists()
+    ]
+    assert len(kept) == 2  # the best seed of each cell, once the sets are ranked
+
+
+@pytest.mark.slow
+def test_values_are_those_of_a_sweep_that_starts_from_the_weights(
+    tested, sets, run_local, backbone_folder, collection_folder, tmp_path
+):
+    every = run_local(tmp_path / "r", *SETTINGS, "training.keep_weights=all").folder
+    for (label, seed), trial in by_label(every).items():
+        config = json.loads((trial / "config.json").read_text())
+        untrained = {
+            name: value
+            for name, value in config.items()
+            if name.startswith(("model.", "chunking.", "training.")) and value not in ([], "")
+        } | {"training.num_epochs": 0, "training.keep_weights": "none"}
+        from rank_core.settings.config import TrialConfig
+        from rank_core.trial.trial import run_trial
+
+        start = TrialConfig().override(
+            {
+                **untrained,
+                "collection": f"{sets[0]}|test-set",
+                "training.init_from": str(trial.parent / trial.name.rpartition("-seed")[0]),
+                "seed": seed,
+            }
+        )
+        alone = tmp_path / f"{trial.name}-alone"
+        list(run_trial(start, alone))
+        own = by_label(on_set(tested, "marsh"))[label, seed]
+        for file in ALIKE:
+            assert content(alone, file) == content(own, file)
+
+
+@pytest.mark.slow
+def test_a_set_added_later_trains_again_what_lost_its_weights_and_nothing_else(
+    sets, run_local, tmp_path
+):
+    folder = run_local(tmp_path / "r", *SETTINGS).folder
+    before = {trial: content(trial, "per_query.parquet") for trial in by_label(folder).values()}
+    added = run_local(tmp_path / "r", *SETTINGS, "--test-on", str(sets[0]))
+    attempts = {trial: len([*trial.glob("attempt-*")]) for trial in before}
+    assert sorted(attempts.values()) == [1, 1, 2, 2]
+    assert "running 2 finished trials again: weights.safetensors was not saved" in added.text
+    assert before == {trial: content(trial, "per_query.parquet") for trial in before}
+    again = run_local(tmp_path / "r", *SETTINGS, "--test-on", str(sets[0]))
+    assert again.text.count("nothing to launch") == 2
+    assert attempts == {trial: len([*trial.glob("attempt-*")]) for trial in before}
+
+
+@pytest.mark.slow
+def test_a_command_that_was_killed_between_sets_goes_on_with_the_next(
+    sets, run_local, tmp_path, monkeypatch
+):
+    words = (*SETTINGS[2:], "--num-seeds", "1", "--test-on", f"{sets[0]},{sets[1]}")
+    run, sweeps = local.run_trials, []
+
+    def killed(events, options):
+        sweeps.append(events.records.sweep)
+        if len(sweeps) == 3:
+            raise KeyboardInterrupt
+        run(events, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "run_trials", killed)
+        run_local(tmp_path / "r", *words, code=130)
+    folder = tmp_path / "r" / "window_stride" / "woods"
+    done = {path.parent for path in (tmp_path / "r" / "trials").glob("*/result.json")}
+    assert len(done) == 4 and sweeps[-1].endswith("woods+heath")
+    run_local(tmp_path / "r", *words)
+    assert all(len([*trial.glob("attempt-*")]) == 1 for trial in done)
+    assert (on_set(folder, "heath") / "report" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_runs_of_one_seed_are_one_run_on_every_set(tested):
+    folders = [tested, on_set(tested, "marsh"), on_set(tested, "heath-dev")]
+    systems: dict[str, list[str]] = {}
+    for folder in folders:
+        for cell in load_sweep(folder).cells:
+            systems.setdefault(cell.label, []).append(f"{folder}:{cell.label}")
+    found = run_systems(systems).sweep
+    assert found.separate_runs == () and [*found.collections] == ["woods", "marsh", "heath:dev"]
+    assert found.scores.groupby("cell")["seed"].nunique().eq(2).all()
+
+
+@pytest.mark.slow
+def test_the_weight_of_the_first_stage_is_that_of_the_training_collections_dev(tested):
+    own = load_sweep(tested)
+    for (label, seed), trial in by_label(on_set(tested, "marsh")).items():
+        trained = by_label(tested)[label, seed].name
+        alpha = trial_table(trained, MixtureInputs.of(own))["alpha"].unique()
+        table = trial_table(trial.name, MixtureInputs.of(load_sweep(on_set(tested, "marsh"))))
+        assert [*table["alpha"].unique()] == [*alpha] and set(table["split"]) == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--test-on", "{marsh}:dev"], "marsh has no dev split, only test; name one of them"),
+        (["--test-on", "{marsh},{marsh}"], "are the same queries"),
+        (["--test-on", "{woods}"], "is the collection that the sweep itself trains on or tests"),
+        (["--test-on", "{marsh}", "evaluation.folds=4"], "trains one per fold"),
+        (["--test-on", "{marsh}", "training.keep_weights=none"], "must be best or all, got none"),
+        (["--test-on", "nowhere"], "unknown collection 'nowhere'"),
+        (["evaluation.test_alpha=own"], "needs evaluation.test_on"),
+    ],
+)
+def test_bad_sets_are_refused_before_anything_is_trained(
+    sets, collection_folder, backbone_folder, tmp_path, words, message
+):
+    names = {"marsh": sets[0], "woods": collection_folder}
+    command = [word.format(**names) for word in words]
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    with pytest.raises(BadInput, match=message):
+        launch(
+            EXPERIMENT,
+            [*inputs, *SETTINGS, "--engine", "local", "--storage", str(tmp_path / "r"), *command],
+        )
+    assert not (tmp_path / "r" / "trials").exists()
+
+
+def test_a_set_of_a_sweep_without_its_weights_is_refused_by_name(tmp_path):
+    from rank_core.checkpoints.weights import stored_cell, weights_file
+
+    assert stored_cell("cell:maxp-w1") == "maxp-w1" and stored_cell("trials/maxp-w1") == ""
+    with pytest.raises(BadInput, match="names a cell of a sweep's storage"):
+        weights_file("cell:maxp-w1", seed=1)
