@@ -54,7 +54,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
         seeds=tuple(plan.seeds),
         trials=tuple(trial.name for trial in plan.trials()),
         collection={
-            "name": collection.name,
+            "name": plan.experiment.test_set or collection.name,
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},

@@ -67,7 +67,7 @@ class Experiment:
     user_settings: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     typed: frozenset[str] = frozenset()  # those that its file has for all cells
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
-    trained_on: str = ""  # the collection of the sweep whose trained models it tests
+    test_set: str = ""  # the name of the test set that it ranks by models of another sweep
     file: str = ""  # that defines it; empty: the one with `grid`
     kind: str = ""  # the name of its question where `name` is another; empty: `name`
     reference: Reference | None = None  # what is published of it

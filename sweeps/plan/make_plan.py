@@ -67,7 +67,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
     # A confirmation and a test set have cells of a sweep that was checked.
-    if not (experiment.confirms or experiment.trained_on):
+    if not (experiment.confirms or experiment.test_set):
         _check_effects(experiment, options, base, inputs, grid)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:

@@ -122,7 +122,7 @@ def plan_on(
         file=plan.experiment.source,
         kind=plan.experiment.kind or plan.experiment.name,
         reference=None,
-        trained_on=plan.inputs.collection.name,
+        test_set=test_set.name,
     )
     alone = replace(
         options,

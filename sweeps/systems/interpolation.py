@@ -74,7 +74,8 @@ class MixtureInputs:
     @classmethod
     def of(cls, sweep: Sweep) -> "MixtureInputs":
         """Those of a stored sweep."""
-        splits = EVALUATED if sweep.about.first_stage_dev else ("test",)
+        described = sweep.about.files  # of an older version without any
+        splits = tuple(s for s in EVALUATED if not described or f"qrels/{s}.qrels" in described)
         facts = sweep.measures, sweep.primary, splits, sweep.about.alphas
         return cls(sweep.stored, *facts)
 

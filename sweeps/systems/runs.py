@@ -279,10 +279,15 @@ def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list
 
 
 def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
-    """The systems that sweeps trained on each of several collections: of one seed, their weights
-    differ between collections."""
-    own = (run.system for run in runs if len({part.weights for part in run.on.values()}) > 1)
-    return tuple(dict.fromkeys(own))
+    """The systems that sweeps trained on each of several collections."""
+    return tuple(dict.fromkeys(run.system for run in runs if not _is_one_run(run)))
+
+
+def _is_one_run(run: SystemRun) -> bool:
+    """True where a seed has the same weights on every collection: it was trained on one of them at
+    most."""
+    parts = run.on.values()
+    return sum(part.trained for part in parts) < 2 and len({part.weights for part in parts}) == 1
 
 
 def _check_on_all(

@@ -114,6 +114,7 @@ class TrainingRun:
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
     collection: str = ""  # a sweep's
+    trained: bool = False  # on that collection, by a sweep
     weights: str = ""  # the trained trial of a sweep whose weights it has; empty: none is trained
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
     paired: bool | None = None  # training.paired_seeds of its sweep
@@ -253,6 +254,7 @@ def _of_sweep(where: str) -> Held:
                 seed=int(seed),
                 deterministic=str(cell) in sweep.deterministic,
                 collection=str(sweep.about.collection.get("name", "")),
+                trained=config.get(str(cell), {}).get("training.num_epochs") != 0,
                 weights=trained_trial(str(cell), int(seed), config.get(str(cell), {})),
                 cell=str(cell),
                 paired=sweep.about.paired_seeds

@@ -28,7 +28,7 @@ TRANSFORMS: dict[str, str] = {
     "debias": "rank_core.data.transforms.debias:Debias",
     "deep": "rank_core.data.transforms.judgments:Deep",
     "shallow": "rank_core.data.transforms.judgments:Shallow",
-    "test-set": "rank_core.data.transforms.test_set:TestSet",
+    "test-set": "rank_core.data.transforms.test_set:AsTestSet",
 }
 """{name: module and class}, imported on first use."""
 

@@ -1,6 +1,6 @@
 """One split of a collection as the test split of models that were trained elsewhere."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rank_core.data.transforms.transform import derived
@@ -9,12 +9,9 @@ from rank_core.records import Collection
 
 
 @dataclass(frozen=True)
-class TestSet:
+class AsTestSet:
     """The queries of `split` as test, and with `dev=true` the collection's own dev queries as dev,
-    which then choose the weight of the first stage. Nothing is trained on such a collection, which
-    keeps its name (`msmarco-document:dev` for another split)."""
-
-    __test__ = False  # pytest collects classes by their names
+    which then choose the weight of the first stage. Nothing is trained on such a collection."""
 
     split: str = "test"
     dev: bool = False
@@ -27,5 +24,4 @@ class TestSet:
         splits = {"test": collection.splits[self.split]}
         if self.dev and self.split != "dev":
             splits = {"dev": collection.splits["dev"]} | splits
-        name = collection.name if self.split == "test" else f"{collection.name}:{self.split}"
-        return replace(derived(collection, self, splits=splits), name=name)
+        return derived(collection, self, splits=splits)

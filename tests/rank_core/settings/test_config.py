@@ -28,6 +28,7 @@ CHOSEN = {  # where not any value is allowed
     "training.precision": "bf16",
     "evaluation.evidence": "no",
     "evaluation.runtime": "torch",
+    "evaluation.test_alpha": "own",
     "chat.protocol": "anthropic",
     "chat.base_url": "http://127.0.0.1:8000/v1",
     "chat.key_variable": "ANOTHER_KEY",
