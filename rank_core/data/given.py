@@ -23,7 +23,14 @@ from rank_core.arguments import (
     unwrapped,
 )
 from rank_core.data.readers import frame_documents, frame_qrels, frame_queries, frame_run
-from rank_core.data.trec import grade_of, identifier, in_rank_order, score_of
+from rank_core.data.trec import (
+    MAX_GRADE,
+    grade_of,
+    has_control,
+    identifier,
+    in_rank_order,
+    score_of,
+)
 from rank_core.errors import BadInput, shown
 from rank_core.records import Qrels, Run
 
@@ -45,8 +52,8 @@ def run(name: str, value: Any) -> Run:
     table = _table(name, value, "score", RUN_KINDS)
     plain: Run = {}
     for query_id, scores in table.items():
-        known = _is_plain(scores, float) and math.isfinite(sum(scores.values()))
-        if type(query_id) is not str or not known:
+        known = _is_plain(query_id, scores, float) and math.isfinite(sum(scores.values()))
+        if not known:
             query_id = _new_id(name, "query_id", query_id, plain)
             scores = _numbers(f"{name}, query {query_id!r}", scores, score_of)
         if not all(a >= b for a, b in pairwise(scores.values())):
@@ -63,7 +70,8 @@ def qrels(name: str, value: Any) -> Qrels:
     table = _table(name, value, "relevance", QRELS_KINDS)
     plain: Qrels = {}
     for query_id, grades in table.items():
-        if type(query_id) is not str or not _is_plain(grades, int):
+        known = _is_plain(query_id, grades, int)
+        if not known or max(map(abs, grades.values()), default=0) > MAX_GRADE:
             query_id = _new_id(name, "query_id", query_id, plain)
             grades = _numbers(f"{name}, query {query_id!r}", grades, grade_of)
         plain[query_id] = cast(dict[str, int], grades)
@@ -115,11 +123,15 @@ def _by_label(own: Any) -> Mapping[Any, Any] | None:
     return own if isinstance(own, Mapping) else None
 
 
-def _is_plain(own: Mapping[Any, Any], kind: type) -> bool:
-    """True for a dictionary of ASCII texts to numbers of a kind of Python."""
-    if type(own) is not dict or not {*map(type, own)} <= {str}:
+def _is_plain(query_id: Any, own: Mapping[Any, Any], kind: type) -> bool:
+    """True for a query with a dictionary of printable ASCII texts to numbers of a kind of
+    Python."""
+    if type(own) is not dict or not {type(query_id), *map(type, own)} <= {str}:
         return False
-    return {*map(type, own.values())} <= {kind} and all(map(str.isascii, own))
+    if not {*map(type, own.values())} <= {kind}:
+        return False
+    ids = (query_id, *own)
+    return all(map(str.isascii, ids)) and all(map(str.isprintable, ids))
 
 
 def _numbers(
@@ -148,6 +160,8 @@ def id_text(where: str, kind: str, given: Any) -> str:
         return identifier(where, kind, given)
     if not is_unicode(given):
         raise BadInput(f"{where}: {kind} must be valid Unicode, got {shown(given)}")
+    if has_control(given):  # C programs behind the measures end a text at NUL
+        raise BadInput(f"{where}: {kind} must have no control characters, got {shown(given)}")
     return str(given)
 
 

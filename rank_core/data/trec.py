@@ -440,9 +440,14 @@ def _require_identifiers(path: Path, kind: str, names: Iterable[str]) -> None:
         require_identifier(str(path), kind, name)
 
 
+def has_control(name: str) -> bool:
+    """Whether a name has control characters, or the invisible byte order mark."""
+    return bool(_CONTROL.search(name))
+
+
 def require_identifier(place: str, kind: str, name: str) -> None:
     """Raises `BadInput` for an invalid id; `place` is a file, or a file and line."""
-    if name.split() != [name] or len(name) > MAX_NAME or _CONTROL.search(name):
+    if name.split() != [name] or len(name) > MAX_NAME or has_control(name):
         raise BadInput(
             f"{place}: a {kind} must be one word without white space or control characters, of at "
             f"most {MAX_NAME} characters, found {shown(name)}"

@@ -364,3 +364,36 @@ def test_what_would_change_a_meaning_is_refused(every_door, door, changed, sente
 def test_a_device_that_is_not_here_is_one_sentence(every_door, device) -> None:
     with pytest.raises(BadInput, match="device must be a device that PyTorch has here, got"):
         called(every_door["Reranker.load"], {"device": device})
+
+
+GRADED = [2**32 + 1, 2**40, 10**8, -(2**32)]
+ODD_IDS = ["a\0b", "a\nb", "\x1b[31mred", "a\tb", "\ufeffq"]
+
+
+@pytest.mark.parametrize("grade", GRADED)
+def test_a_grade_that_no_file_may_have_is_refused_in_dictionaries(grade):
+    run, qrels = {"q": {"a": 1.0, "b": 0.5}}, {"q": {"a": grade, "b": 1}}
+    for door in (
+        lambda: ranksweep.measure(run, qrels, ["nDCG@10"]),
+        lambda: ranksweep.per_query(qrels, run, ["nDCG@10"]),
+    ):
+        with pytest.raises(BadInput, match="relevance must be between"):
+            door()
+
+
+@pytest.mark.parametrize("name", ODD_IDS)
+@pytest.mark.parametrize("place", ["query", "document", "judged query", "judged document"])
+def test_an_id_with_control_characters_is_refused_in_dictionaries(name, place):
+    run, qrels = {"q": {"a": 1.0}, "r": {"a": 1.0}}, {"q": {"a": 1}, "r": {"b": 1}}
+    table = qrels if place.startswith("judged") else run
+    if place.endswith("query"):
+        table[name] = table.pop("q")
+    else:
+        table["q"] = {name: next(iter(table["q"].values()))}
+    for door in (
+        lambda: ranksweep.measure(run, qrels, ["RR"]),
+        lambda: ranksweep.per_query(qrels, run, ["RR"]),
+        lambda: ranksweep.compare({"A": run, "B": {**run, "r": {"b": 1.0}}}, qrels, measures="RR"),
+    ):
+        with pytest.raises(BadInput, match="control characters"):
+            door()
