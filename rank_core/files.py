@@ -9,7 +9,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, EFBIG, EISDIR, ELOOP, ENOENT, ENOSPC, ENOTDIR
+from errno import (
+    EDQUOT,
+    EFBIG,
+    EILSEQ,
+    EISDIR,
+    ELOOP,
+    ENAMETOOLONG,
+    ENOENT,
+    ENOSPC,
+    ENOTDIR,
+)
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,6 +30,8 @@ _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 
 NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
 """Errors of a path that is not a file, whatever the state of the storage."""
+REFUSED_NAME = (ENAMETOOLONG, EILSEQ)
+"""Errors of a name that a file system does not allow, which no waiting mends."""
 FULL = (ENOSPC, EDQUOT, EFBIG)
 """Errors of a disk or a quota without room."""
 SCHEMA = "$schema"

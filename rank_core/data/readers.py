@@ -39,6 +39,7 @@ from rank_core.data.vocabulary import (
     with_field,
 )
 from rank_core.errors import BadInput, shown
+from rank_core.notes import say
 from rank_core.records import Qrels, Run
 
 if TYPE_CHECKING:
@@ -320,9 +321,9 @@ def pairs_of(path: Path, fields: Fields) -> Iterator[Pairs]:
     stem = path.name.partition(".")[0]
     reading = _PairReading(Reading(str(path), PAIRS, fields), str(path), stem, fields)
     for place, record in records(path):
-        yield reading.line(place, record)
-    reading.line_fields.end()
-    reading.text_fields.end()
+        if line := reading.line(place, record):
+            yield line
+    reading.end(path)
 
 
 class _PairReading:
@@ -332,27 +333,38 @@ class _PairReading:
         self.line_fields, self._stem, self._fields = line_fields, stem, fields
         self.text_fields = Reading(f"{source}, texts", DOCUMENT, fields)
         self._least = _least(fields)
+        self._empty_texts, self._empty_lines = 0, list[str]()
 
-    def line(self, place: str, record: Record) -> Pairs:
-        """The query and the texts of a line."""
+    def end(self, path: Path) -> None:
+        """Lists what was not read, once for each source."""
+        self.line_fields.end()
+        self.text_fields.end()
+        if self._empty_texts:
+            say(f"{path}: {self._empty_texts:,} empty texts are left out")
+        if lines := self._empty_lines:
+            say(
+                f"{path}: {len(lines):,} lines without a query or a relevant text are left out, "
+                f"the first is {lines[0]}"
+            )
+
+    def line(self, place: str, record: Record) -> Pairs | None:
+        """The query and the texts of a line; None without a query or a text to be judged."""
         found = self.line_fields.found(place, record)
-        query = _text(place, record, self.line_fields.required(place, found, "query", record))
-        if not query.strip():
-            raise BadInput(f"{place}: the query is empty")
+        name = self.line_fields.required(place, found, "query", record)
+        query = _text(place, {name: _content(place, name, record[name])}, name)
         query_id = _hashed(self._stem, query)
         if "query_id" in found:
             query_id = identifier(place, "query_id", record[found["query_id"][0]])
         graded = self._graded(place, record, found)
         others = self._passages(place, record, "neg", found.get("neg", ()))
         scores = self._scores(place, record, found, len(graded), len(others))
-        texts = [*graded, *others]
-        return Pairs(
-            place,
-            query_id,
-            query,
-            [own._replace(score=s) for own, s in zip(texts, scores, strict=True)],
-            _label(place, record, found, "group"),
-        )
+        texts = [own._replace(score=s) for own, s in zip([*graded, *others], scores, strict=True)]
+        passages = [own for own in texts if own.text.strip()]
+        self._empty_texts += len(texts) - len(passages)
+        if not query.strip() or not any(own.text.strip() for own in graded):
+            self._empty_lines.append(place)
+            return None
+        return Pairs(place, query_id, query, passages, _label(place, record, found, "group"))
 
     def _graded(
         self, place: str, record: Record, found: Mapping[str, tuple[str, ...]]
@@ -372,6 +384,8 @@ class _PairReading:
                 f"{place}: {name} must come with a label (relevance, label or score), found "
                 f"{shown(list(record))}; if each text is relevant, --fields {name}=pos"
             )
+        if not texts and kind in found:
+            return []
         if not texts:
             raise BadInput(
                 f"{place}: a query must have a text in pos, found {shown(list(record))}; name "
@@ -433,13 +447,24 @@ class _PairReading:
                     if "doc_id" in found:
                         doc_id = identifier(place, "doc_id", text[found["doc_id"][0]])
                 else:
-                    whole = untitled = _text(place, {name: text}, name)
-                if not whole.strip():
-                    raise BadInput(f"{place}: a text in {name} is empty")
+                    whole = untitled = _text(place, {name: _content(place, name, text)}, name)
                 passages.append(
                     Passage(doc_id or _hashed(self._stem, whole), whole, untitled, None)
                 )
         return passages
+
+
+def _content(place: str, name: str, value: Any) -> Any:
+    """The text of a list with one message of a chat, as ms-swift has queries and documents; other
+    values as they are."""
+    if not isinstance(value, list):
+        return value
+    if len(value) != 1 or not isinstance(value[0], dict) or "content" not in value[0]:
+        raise BadInput(
+            f'{place}: {name} must be texts, or each one message, [{{"role": "user", "content": '
+            f"TEXT}}], found {shown(value)}; a system message is not part of a text"
+        )
+    return value[0]["content"]
 
 
 def _numbers(place: str, name: str, given: Any, number: int) -> list[float | None]:

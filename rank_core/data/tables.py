@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rank_core.bounds import check_parquet
-from rank_core.data.trec import content_lines, read_lines
+from rank_core.data.trec import content_lines, lone_return, read_lines
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 
@@ -119,11 +119,13 @@ def delimited_rows(
     without blank rows. `mark` separates cells; without one, the line of names tells it. Quoted
     texts may have several lines, and with `spaced` stand behind a space. Raises `BadInput` for rows
     of unequal length."""
-    lines = content_lines(path)
+    lines = content_lines(path, returns=True)
     first = next((pair for pair in lines if pair[1].strip()), None)
     if first is None:
         return
     number, header = first
+    if "\r" in header:
+        raise lone_return(path, *first)
     mark = mark or next((mark for mark in ",;\t" if mark in header), ",")
     if header.count(mark) >= MAX_COLUMNS:
         check_columns(f"{path}:{number}", header.split(mark))
@@ -155,7 +157,8 @@ def _rows(
     def text() -> Iterator[str]:
         while pair := ahead.popleft() if ahead else next(lines, None):
             taken.append(pair)
-            yield f"{pair[1]}\n"
+            # NUL, which no line has, stands for CR: pandas writes it without quotes.
+            yield f"{pair[1]}\n".replace("\r", "\0")
 
     def is_row(line: str) -> bool:
         return mark == "\t" and line.count("\t") == tabs > 0
@@ -163,7 +166,7 @@ def _rows(
     content = text()
     while line := next(content, ""):
         tabs = line.count("\t") if tabs < 0 else tabs
-        row = line.removesuffix("\n").split(mark)
+        row = taken[-1][1].split(mark)
         if '"' in line:
             error = ""
             cells = csv.reader(
@@ -183,7 +186,7 @@ def _rows(
                 del taken[1:]
                 row = [_unquoted(cell) for cell in taken[0][1].split(mark)]
                 content = text()  # the old one has ended where the file has
-        yield taken[-1][0], row
+        yield taken[-1][0], [cell.replace("\0", "\r") for cell in row]
         taken.clear()
 
 

@@ -58,6 +58,14 @@ _QRELS_HEADER = re.compile(
     r"(query[_-]id|qid) (corpus-id|doc_?id|docno) (relevance|score|label|rel)"
 )
 
+_TOPICS = (
+    "; topics of TREC are marked up: ir_datasets has most of them (ir:ID), others are written as "
+    "such lines"
+)
+_PRELS = (
+    "; five columns are prels, judgments with a method and a probability of being sampled: cut "
+    "them to query_id 0 doc_id relevance"
+)
 _RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
 
 
@@ -66,9 +74,10 @@ def query_lines(path: Path, value: str = "text") -> Iterator[tuple[str, str, str
     for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 2 or _HEADER.fullmatch(line.strip()):
+            markup = line.lstrip().startswith("<")
             raise BadInput(
                 f"{path}:{number}: a line must be `query_id TAB {value}`, without column names, "
-                f"found {shown(line)}"
+                f"found {shown(line)}{_TOPICS if markup else ''}"
             )
         yield f"{path}:{number}", fields[0].strip(), fields[1].strip()
 
@@ -199,7 +208,9 @@ def grade_of(place: str, value: object, name: str = "relevance", hint: str = "")
         if isinstance(number, Integral) or number.is_integer():
             grade = int(number)
     if grade is None:
-        fraction = isinstance(value, Real) or (isinstance(value, str) and _NUMBER.fullmatch(value))
+        fraction = (isinstance(value, Real) and value == value) or (
+            isinstance(value, str) and _NUMBER.fullmatch(value)
+        )
         raise BadInput(
             f"{place}: {name} must be a whole number, found {described(value)}"
             f"{hint if fraction and not isinstance(value, bool) else ''}"
@@ -428,7 +439,10 @@ def _rows(path: Path, columns: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != len(names):
-            raise BadInput(f"{path}:{number}: a line must be `{columns}`, found {shown(line)}")
+            prels = _PRELS if len(fields) == 5 and names[-1] == "relevance" else ""
+            raise BadInput(
+                f"{path}:{number}: a line must be `{columns}`, found {shown(line)}{prels}"
+            )
         if len(line) > MAX_NAME or not line.isprintable():  # otherwise all ids are valid
             for i, kind in places:
                 require_identifier(f"{path}:{number}", kind, fields[i])
@@ -480,8 +494,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in content_lines(path) if line.strip())
 
 
-def content_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line) of a UTF-8 file."""
+def content_lines(path: Path, *, returns: bool = False) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line) of a UTF-8 file; with `returns` a line may have CR inside, as
+    quoted texts of CSV have."""
     with open_content(path) as stream:
         # str.splitlines() would also split at separators within a text.
         for number, content in enumerate(lines_of(stream, path), start=1):
@@ -501,12 +516,17 @@ def content_lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise BadInput(
                     f"{path}:{number}: text must be UTF-8; byte 0x{byte:02x} is not"
                 ) from None
-            if "\r" in line or "\0" in line:
-                raise BadInput(
-                    f"{path}:{number}: a line must end in LF or CR LF, and have no CR or NUL "
-                    f"inside (UTF-16, or a binary file?): {shown(line)}"
-                )
+            if ("\r" in line and not returns) or "\0" in line:
+                raise lone_return(path, number, line)
             yield number, line
+
+
+def lone_return(path: Path, number: int, line: str) -> BadInput:
+    """The error for a line with CR or NUL inside."""
+    return BadInput(
+        f"{path}:{number}: a line must end in LF or CR LF, and have no CR or NUL inside (UTF-16, "
+        f"or a binary file?): {shown(line)}"
+    )
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

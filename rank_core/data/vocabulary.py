@@ -82,16 +82,18 @@ RANKED = Schema(
 )
 PAIRS = Schema(
     {
-        "query": ("query", "anchor", "question", "query_text", "sentence1", "sentence_A"),
+        "query": (
+            "query", "anchor", "question", "query_text", "sentence1", "sentence_A", "messages",
+        ),
         "query_id": (*QUERY_IDS, "_id", "id"),
         "pos": (
             "pos", "positive", "positives", "positive_passages", "positive_ctxs",
-            "relevant_passages", "answer", "response",
+            "relevant_passages", "answer", "response", "positive_messages",
         ),
         "neg": (
             "neg", "negative", "negatives", "negative_passages", "negative_ctxs", "hard_neg",
             "hard_negative", "hard_negatives", "hard_negative_passages", "hard_negative_ctxs",
-            "rejected_response",
+            "rejected_response", "negative_messages",
         ),
         "judged": (
             "passage", "passages", "document", "documents", "doc", "docs", "text", "texts",

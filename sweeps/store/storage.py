@@ -24,7 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from rank_core.errors import BadInput
-from rank_core.files import NO_FILE, shown_path
+from rank_core.files import NO_FILE, REFUSED_NAME, shown_path
 from rank_core.secrets import redact_text
 from sweeps.terminal.text import duration
 
@@ -294,6 +294,8 @@ class Storage:
                 no_file = isinstance(error, FileNotFoundError) or (
                     isinstance(error, OSError) and error.errno in NO_FILE
                 )
+                if isinstance(error, OSError) and error.errno in REFUSED_NAME:
+                    raise BadInput(f"{self.uri}: {what}: {reason(error)}") from None
                 # An absent file is an answer. But an unmounted folder lacks all files, and that is
                 # none.
                 if no_file and self._is_there():

@@ -388,8 +388,6 @@ FAULTS: list[tuple[str, str, Callable[[Rows], Rows], str]] = [
     ("run", "no number", lambda rows: changed(rows, score="high"), "high"),
     ("run", "infinite", lambda rows: changed(rows, score=math.inf), "inf"),
     ("run", "twice", doubled, "ranks document '001' twice"),
-    ("pairs", "no query", lambda rows: changed(rows, query=" "), "query"),
-    ("pairs", "no text", lambda rows: changed(rows, positive=" "), "empty"),
     ("pairs", "a weight", lambda rows: everywhere(rows, lambda row: row | {"weight": 2}),
      "'weight'"),
     ("pairs", "a margin", lambda rows: everywhere(rows, lambda row: row | {"margin": 2.5}),
@@ -495,6 +493,23 @@ TRAINING: dict[str, tuple[Row | Rows, Any]] = {
         {"query": "q", "relevant_passages": ["a"], "hard_negatives": ["b"]},
         [("a", 1), ("b", None)],
     ),
+    "ms-swift since 3.8": (
+        {"messages": [{"role": "user", "content": "q"}],
+         "positive_messages": [[{"role": "user", "content": "a"}]],
+         "negative_messages": [[{"role": "assistant", "content": "b"}],
+                               [{"role": "user", "content": "c"}]]},
+        [("a", 1), ("b", None), ("c", None)],
+    ),
+    "empty texts among others": (
+        {"query": "q", "pos": ["", "a"], "neg": [" ", "b"], "pos_scores": [1, 2],
+         "neg_scores": [3, 4]},
+        [("a", 1, 2.0), ("b", None, 4.0)],
+    ),
+    "lines without a text or a query": (
+        [{"query": "q", "pos": []}, {"query": "q", "pos": [""], "neg": ["x"]},
+         {"query": " ", "pos": ["y"]}, {"query": "q", "pos": ["a"], "neg": []}],
+        [("a", 1)],
+    ),
     "ms-swift": (
         {"query": "q", "response": "a", "rejected_response": ["b"]}, [("a", 1), ("b", None)]
     ),
@@ -546,10 +561,8 @@ UNCLEAR: list[tuple[Row, str, str]] = [  # (line, what its refusal names, --fiel
     ({"query": "q", "pos": ["a"], "label": 1, "score": 0}, "label and score", "score=unused"),
     ({"query": "q", "good": ["a"]}, "THEIRS=pos", "good=pos"),
     ({"ask": "q", "pos": ["a"]}, "THEIRS=query", "ask=query"),
-    ({"query": "q", "pos": []}, "pos", ""),
     ({"query": "q", "neg": ["x"]}, "pos", ""),
     ({"query": "q", "pos": [3]}, "must be a string", ""),
-    ({"query": "q", "pos": [" "]}, "empty", ""),
     ({"query": "q", "pos": ["a"], "pos_scores": [1, 2]}, "pos_scores", ""),
     ({"query": "q", "pos": ["a"], "pos_scores": ["1"]}, "pos_scores", ""),
     ({"query": "q", "pos": ["a"], "pos_scores": [True]}, "pos_scores", ""),
@@ -624,3 +637,57 @@ def test_a_table_of_very_many_columns_is_refused_at_once(tmp_path, mark):
     for reads in (lambda: qrels_of(path, {}), lambda: training_runs(path)):
         with pytest.raises(BadInput, match=r"train.*1000 columns, found 100,003"):
             reads()
+
+
+def test_what_is_left_out_of_training_lines_is_counted(tmp_path, capsys):
+    lines = [
+        {"query": "q", "pos": ["a", ""], "neg": ["", "b"], "neg_scores": [1, 2]},
+        {"query": "q", "pos": []},
+        {"query": "", "pos": ["x"]},
+    ]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [line] = pairs_of(path, {})
+    assert [(own.text, own.score) for own in line.passages] == [("a", None), ("b", 2.0)]
+    said = capsys.readouterr().err
+    assert f"{path}: 2 empty texts are left out" in said
+    assert f"{path}: 2 lines without a query or a relevant text are left out" in said
+    assert f"the first is {path}:2" in said
+
+
+def test_a_chat_of_several_messages_is_no_text(tmp_path):
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    line = {"messages": chat, "positive_messages": [[{"role": "user", "content": "a"}]]}
+    (path := tmp_path / "train.jsonl").write_text(json.dumps(line))
+    with pytest.raises(BadInput, match=r"train.jsonl:1: messages must be texts, or each one"):
+        list(pairs_of(path, {}))
+
+
+def test_a_lone_return_in_a_quoted_text_is_read_as_parquet_has_it(tmp_path):
+    frame = pd.DataFrame({"doc_id": ["d1", "d2"], "text": ["a\rb", 'c, "d"\r\te']})
+    frame.to_csv(tmp_path / "docs.csv", index=False)
+    frame.to_csv(tmp_path / "docs.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "docs.parquet")
+    for kind in ("csv", "tsv", "parquet"):
+        found = [own.text for own in documents(tmp_path / f"docs.{kind}", {})]
+        assert found == [*frame["text"]], kind
+
+
+@pytest.mark.parametrize(
+    ("content", "read_file", "named"),
+    [
+        ("<top>\n<num> Number: 301\n", lambda path: queries_of(path, {}), "topics of TREC"),
+        ("301 FBIS3-1 1 0 0.5\n", lambda path: qrels_of(path, {}), "prels"),
+    ],
+)
+def test_formats_of_trec_that_are_not_read_are_named(content, read_file, named, tmp_path):
+    (path := tmp_path / "given.txt").write_text(content)
+    with pytest.raises(BadInput, match=named):
+        read_file(path)
+
+
+def test_a_missing_grade_of_a_frame_is_called_that():
+    frame = pd.DataFrame({"query_id": ["q"], "doc_id": ["d"], "relevance": [float("nan")]})
+    with pytest.raises(BadInput) as error:
+        frame_qrels(frame)
+    assert "round it" not in str(error.value)
