@@ -16,6 +16,9 @@ from rank_core.parsing import parsed_json
 SEED = re.compile(r"(.*)-seed(-?[0-9]+)")  # a trial's name
 
 
+SWEEP = "sweep:"
+"""Begins a `training.init_from` that names a finished sweep; its plan puts the cell of the same
+model in its place."""
 STORED = "cell:"
 """Begins a `training.init_from` that names a cell of the sweep's own storage: its trial with the
 same seed, whose weights the sweep brings to the process that runs the trial."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rank_core.checkpoints.weights import cell_trials, stored_cell, weights_file
+from rank_core.checkpoints.weights import SWEEP, cell_trials, stored_cell, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.folds import kept_together
 from rank_core.data.load import load_collection
@@ -151,7 +151,8 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     """{setting: content hash} of everything else that a trial reads, so that a cell's name depends
     on contents and not on paths. Raises `BadInput` for a missing file."""
     training = config.training
-    start = training.init_from
+    # The settings of a whole sweep may name another one, whose cells take its place.
+    start = "" if training.init_from.startswith(SWEEP) else training.init_from
     chained = stored_cell(start) or (Path(start).name if cell_trials(start) else "")
     named = {
         "training.init_from": [weights_file(start, seed=0)] if start and not chained else [],

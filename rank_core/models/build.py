@@ -6,7 +6,13 @@ from functools import lru_cache
 import torch
 from safetensors.torch import load_file
 
-from rank_core.checkpoints.weights import WEIGHTS, cell_trials, saved_shapes, weights_file
+from rank_core.checkpoints.weights import (
+    WEIGHTS,
+    cell_trials,
+    saved_shapes,
+    stored_cell,
+    weights_file,
+)
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.cls_only import only_cls
@@ -56,7 +62,8 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
     kind = model_class(config.model.name)
     if not trains(kind):
         return kind.deterministic
-    trained = config.training.num_epochs or cell_trials(config.training.init_from)
+    start = config.training.init_from
+    trained = config.training.num_epochs or stored_cell(start) or cell_trials(start)
     return not (trained or kind.reads_by_seed or undefined_weights(config, backbone))
 
 
@@ -86,6 +93,8 @@ def undefined_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...
     start = config.training.init_from
     if not (start and drawn):
         return tuple(drawn)
+    if stored_cell(start):  # of the same model, which the sweep itself has trained
+        return ()
     chained = [folder / WEIGHTS for folder in cell_trials(start).values()]
     paths = [path for path in chained if path.is_file()] or [weights_file(start, config.seed)]
     saved = [saved_shapes(path) for path in paths]

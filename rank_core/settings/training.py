@@ -151,7 +151,8 @@ class Training:
     init_from: str = added(
         "",
         "folder of a finished trial, or its weights.safetensors, to start from; or a cell "
-        "(trials/CELL, without -seedN): each trial starts from the one with its own seed",
+        "(trials/CELL, without -seedN): each trial starts from the one with its own seed; or "
+        "sweep:DIR: each cell starts from the finished cell of the same model, by seed",
     )
     keep_weights: str = added(
         "best",

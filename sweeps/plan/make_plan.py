@@ -30,6 +30,7 @@ from sweeps.plan.plan import Plan, PlannedCell, Removed
 from sweeps.plan.profiles import profile_settings, suited_to_model
 from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
+from sweeps.plan.starts import with_start
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
 DRAWS = 1_000
@@ -356,6 +357,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
     inputs = load_inputs(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})
+    config = with_start(config)
     config, left_out = _readable(config, experiment.user_settings - {*point, *experiment.swept})
     check_model(config, inputs.backbone)
     check_loss(config.training)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rank_core.checkpoints.weights import cell_trials
+from rank_core.checkpoints.weights import SWEEP, cell_trials
 from rank_core.data.folder import SPLITS
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
@@ -245,7 +245,9 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
 
 
 def _files(names: str, start: str = "") -> str:
-    """Files and folders, separated by commas, as absolute paths."""
+    """Files and folders, separated by commas, as absolute paths; so is that of `sweep:DIR`."""
+    if names.startswith(SWEEP):
+        return SWEEP + os.path.abspath(os.path.join(start, names.removeprefix(SWEEP)))
     paths = {name: os.path.abspath(os.path.join(start, name)) for name in names.split(",")}
     there = {path for path in paths.values() if os.path.exists(path) or cell_trials(path)}
     return ",".join(path if path in there else name for name, path in paths.items())

@@ -155,6 +155,6 @@ def _point(cell: PlannedCell, collection: str) -> Settings:
     settings = config.settings()
     del settings["seed"]
     kind = model_class(config.model.name)
-    learned = trains(kind) and (config.training.num_epochs or config.training.init_from)
-    start = f"{STORED}{cell.cell}" if learned else ""
+    learned = trains(kind) and config.training.num_epochs
+    start = f"{STORED}{cell.cell}" if learned else config.training.init_from
     return {**settings, **UNTRAINED, "collection": collection, "training.init_from": start}
