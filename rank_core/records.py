@@ -83,7 +83,8 @@ class Collection:
     """A collection. `content_hash` covers everything a trial reads: texts, splits, runs.
     `first_stage` is the name in tables of the ranker of its candidates; empty if unknown. The last
     `unranked` documents are texts of training files alone, which no first stage ranks. `language`
-    is the code of the language that BM25 reads texts as; empty: English.
+    is the code of the language that BM25 reads texts as; empty: English. With `leaves_own_out` a
+    query's own document, that of its id, is not ranked for it.
 
     Examples:
         >>> import ranksweep
@@ -101,8 +102,14 @@ class Collection:
     first_stage: str = ""
     unranked: int = 0
     language: str = ""
+    leaves_own_out: bool = False
 
 
 def evaluated_splits(collection: Collection) -> tuple[str, ...]:
     """Those of `EVALUATED` that the collection has: a trial that trains nothing needs no dev."""
     return tuple(name for name in EVALUATED if name in collection.splits)
+
+
+def without_own(query_id: str, ranked: Mapping[str, float]) -> dict[str, float]:
+    """A ranking without the document of the query's own id."""
+    return {doc_id: score for doc_id, score in ranked.items() if doc_id != query_id}

@@ -216,6 +216,7 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
         ranker,
         unranked=len(documents) - own,
         language=files.language,
+        leaves_own_out=files.leaves_own_out,
     )
 
 

@@ -422,6 +422,7 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
     )
     documents_folder = shared.folder if shared else folder / OWN_DOCUMENTS
     whole = _open(name, folder, documents_folder, _language(recipe))
+    whole = dataclasses.replace(whole, leaves_own_out=recipe.leaves_own_out)
     return _of_fold(whole, recipe, fold or "fold1") if recipe.is_pool else whole
 
 

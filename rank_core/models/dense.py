@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.kept_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
 from rank_core.models.runtimes import CALIBRATION_ROWS
-from rank_core.records import Run
+from rank_core.records import Run, without_own
 from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
@@ -119,7 +120,8 @@ class DenseChunks(ListRanker):
         known = asked_evidence(self.config, self.inputs.collection)
         vectors = index.model.encode_queries([*queries.values()])
         num_chunks = max(BUDGETS) if known else 0  # a chunk has a token or more
-        found = index.search(vectors, depth=depth, num_chunks=num_chunks)
+        leaves_own_out = self.inputs.collection.leaves_own_out
+        found = index.search(vectors, depth=depth + leaves_own_out, num_chunks=num_chunks)
         if known:
             recall = evidence_recall(index.chunks(found.chunks, [*queries]), known)
             for budget, values in recall.items():
@@ -135,7 +137,9 @@ class DenseChunks(ListRanker):
             "ms_per_query": 1000 * float(np.median(seconds)),
             "ms_per_query_p95": 1000 * float(np.percentile(seconds, 95)),
         }
-        yield from index.run(found.documents, [*queries]).items()
+        for query_id, ranked in index.run(found.documents, [*queries]).items():
+            own = without_own(query_id, ranked) if leaves_own_out else ranked
+            yield query_id, dict(islice(own.items(), depth))
 
     def scores_of(
         self, queries: Mapping[str, str], named: Mapping[str, Sequence[str]]

@@ -119,6 +119,7 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
                 collection.documents,
                 splits,
                 language=collection.language,
+                leaves_own_out=collection.leaves_own_out,
             )
         )
     return dealt

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rank_core.data.overlap import KEEP_APART, seen_by
+from rank_core.data.overlap import KEEP_APART, seen_by, shared_texts
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.first_stage.languages import LANGUAGES, OF_LANGUAGE, other_than_english
 from rank_core.models import model_class
@@ -122,7 +122,13 @@ def _seen_lines(plan: Plan) -> list[str]:
     seen = seen_by(parts) if trained else None
     if seen is None:
         return []
-    return [f"seen        {seen.text}"] + (
+    alike = dict[str, None]()
+    for part in parts:
+        queries = {name: split.queries for name, split in part.splits.items()}
+        for name, earlier, same in shared_texts(queries):
+            number = f"{len(same):,} {name} queries have the text of a {earlier} query"
+            alike[f"warning     {part.name}: {number}, such as {same[0]}"] = None
+    return [*alike, f"seen        {seen.text}"] + (
         [f"warning     a model may know them from training: {KEEP_APART}"] if seen.is_high else []
     )
 

@@ -94,6 +94,11 @@ def test_a_run_that_contradicts_itself_is_noted_at_every_door(door, woods, capsy
 @pytest.mark.parametrize("first", ["doctor", "plan"])
 def test_a_collection_is_noted_by_whoever_opens_it(first, second, woods, backbone_folder, capsys):
     (woods / "docs.jsonl").open("a").write(json.dumps({"doc_id": "empty", "text": ""}) + "\n")
+    trained = (woods / "train" / "queries.tsv").read_text().splitlines()[0].split("\t")[1]
+    tested = woods / "test" / "queries.tsv"
+    first_line, *others = tested.read_text().splitlines()
+    first_line = f"{first_line.split()[0]}\t{trained.upper()}"
+    tested.write_text("\n".join([first_line, *others]))
     words = ["--collection", str(woods), "--backbone", str(backbone_folder)]
     commands = {
         "doctor": ["doctor", *words],
@@ -105,6 +110,7 @@ def test_a_collection_is_noted_by_whoever_opens_it(first, second, woods, backbon
         said = " ".join("".join(capsys.readouterr()).split())
         assert CONTRADICTED in said, door
         assert "1 of 21 documents are empty" in said, door
+        assert "the text of a train query, such as" in said, door
 
 
 def ids_of(number: int, prefix: str) -> list[str]:
@@ -164,6 +170,15 @@ def test_a_query_among_its_candidates_is_noted_or_left_out(same, tmp_path, capsy
             before = noted.splits[name].candidates[query_id]
             assert len(before) - len(kept) == bool(own)
     assert noted.content_hash != left.content_hash
+
+
+@pytest.mark.parametrize("by", ["bm25", "rm3"])
+def test_another_first_stage_leaves_the_queries_out_too(by, tmp_path):
+    home = written(tmp_path / "left", same="id", declared={"own_documents": False})
+    for name, split in load_collection(f"{home}|first-stage(by={by})").splits.items():
+        assert any(split.candidates.values()), name
+        for query_id, kept in split.candidates.items():
+            assert query_id not in kept
 
 
 @pytest.mark.parametrize("door", ["measure", "compare"])

@@ -30,7 +30,7 @@ from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.lines import beside
 from rank_core.parsing import parsed_json
-from rank_core.records import Collection, Run
+from rank_core.records import Collection, Run, without_own
 from rank_core.settings.checks import check_rule
 
 GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")
@@ -142,6 +142,11 @@ class FirstStage:
         }
         if self.by != GIVEN:
             runs = _read(self._folder(collection), tuple(collection.splits))
+            if collection.leaves_own_out:
+                runs = {
+                    name: {query_id: without_own(query_id, own) for query_id, own in run.items()}
+                    for name, run in runs.items()
+                }
         splits = {
             name: replace(
                 split,

@@ -67,6 +67,7 @@ def derived(
         first_stage=first_stage or source.first_stage,
         unranked=source.unranked if documents is None else 0,
         language=source.language,
+        leaves_own_out=source.leaves_own_out,
     )
 
 
