@@ -236,7 +236,9 @@ class Storage:
         def remove() -> None:
             self.fs.invalidate_cache()
             with suppress(FileNotFoundError):
-                if self.is_local:
+                if self.is_local and os.path.islink(self._at(path)):
+                    os.unlink(self._at(path))  # what it leads to is not of this storage
+                elif self.is_local:
                     shutil.rmtree(self._at(path))
                 elif found := self.fs.find(self._at(path)):
                     self.fs.rm(found)

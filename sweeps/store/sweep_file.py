@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import WEIGHTS
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.secrets import redact
 from sweeps.store.earlier_file import NOT_INTERPOLATED, asked_in
 from sweeps.store.records import TRIALS, Records, own_digest
+from sweeps.store.stated_types import misfit
 from sweeps.store.storage import Storage
 
 FILE = "sweep.json"
@@ -296,6 +297,26 @@ def verdict(records: Records) -> str:
     return ""
 
 
+def _contradiction(described: Mapping[str, Any]) -> str:
+    """What a description of the right types says of something that it does not have."""
+    names = [cell["cell"] for cell in described["cells"]]
+    known = {
+        "primary": described["measures"],
+        "baseline": names,
+        "correct_over": CORRECT_OVER,
+    }
+    for key, choices in known.items():
+        if key in described and described[key] not in choices:
+            return (
+                f"{key} must be one of {', '.join(filter(None, choices))}, got {described[key]!r}"
+            )
+    if odd := [name for name in names if Path(name).name != name]:
+        return f"a cell's name must be plain, got {shown(odd[0])}"
+    if len({*names}) < len(names):
+        return f"two cells have the name {max(names, key=names.count)}"
+    return ""
+
+
 def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     """The description in a file's bytes; `where` names the folder in errors. A file that is not as
     a sweep's command wrote it is refused."""
@@ -315,6 +336,9 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
 
+    if why := misfit(SweepFile, described) or _contradiction(described):
+        raise ChangedDescription(f"{path}: {why}; {written_again(command)}")
+
     def frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
@@ -322,6 +346,7 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         described |= asked_in(str(command))
         described["kind"] = described.get("confirms", {}).get("sweep", described["sweep"])
         for cell in described["cells"]:
-            cell["not_interpolated"] = NOT_INTERPOLATED.get(cell["settings"].get("model.name"), "")
+            model = cell.get("settings", {}).get("model.name")
+            cell["not_interpolated"] = NOT_INTERPOLATED.get(model, "")
     cells = tuple(Cell(**frozen(cell)) for cell in described.pop("cells"))
     return SweepFile(cells=cells, **frozen(described))

@@ -170,3 +170,14 @@ def test_a_sweep_of_more_seeds_than_it_has_planned_uses_them_all(storage):
     file = SweepFile("q", "?", "test", ("P@5",), "P@5", "c", (Cell("c"),), seeds=(1,))
     replace(file, trials=("c-seed2",)).write(records)
     assert take_inventory(storage).sweep("q/y").trials == {"c-seed1", "c-seed2"}
+
+
+def test_a_folder_that_is_a_link_is_removed_without_what_it_leads_to(tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / "result.json").write_text("{}")
+    (tmp_path / "results" / "trials").mkdir(parents=True)
+    (tmp_path / "results" / "trials" / "t1").symlink_to(moved)
+    Storage(str(tmp_path / "results")).remove_folder("trials/t1")
+    assert not (tmp_path / "results" / "trials" / "t1").is_symlink()
+    assert (moved / "result.json").exists()
