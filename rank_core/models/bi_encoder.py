@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from rank_core.chunking.encoder_input import EncoderInput
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_config, load_tokenizer
+from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.decoder_rerankers import prompt_tokens
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained, width_behind
 from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
@@ -106,6 +107,12 @@ class BiEncoder(Ranker):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Raises `BadInput` for rows that would be cut, and more dimensions than there are."""
         super().check(config, backbone)
+        learned = config.training.num_epochs or config.training.init_from
+        if not learned and (foreign := foreign_architecture(backbone.folder)):
+            raise BadInput(
+                f"{backbone.name} is a {foreign}, which transformers does not have: the vectors of "
+                "its encoder alone are not what it was trained for; train it first"
+            )
         facts = facts_of(config.model, backbone)
         modules = ModuleStack(facts.folder, facts.steps)
         dimensions_of(facts, modules, backbone, cls.pooling_of(config.model, backbone))

@@ -292,8 +292,13 @@ def trial_config(records: Records, name: str) -> TrialConfig:
 
 
 def planned_states(records: Records, file: SweepFile) -> list[State]:
-    """The trials of the plan that had an attempt or have a result, cell by cell."""
-    names = [trial_name(cell.cell, seed) for cell in file.cells for seed in sorted(file.seeds)]
+    """The trials of the plan that had an attempt or have a result, cell by cell; of a deterministic
+    cell its first seed alone, whose run those of other seeds repeat."""
+    names = [
+        trial_name(cell.cell, seed)
+        for cell in file.cells
+        for seed in (file.seeds[:1] if cell.cell in file.deterministic else sorted(file.seeds))
+    ]
     return [state for state in records.states(names).values() if state.num_attempts]
 
 

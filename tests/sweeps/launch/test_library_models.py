@@ -9,9 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput
+from rank_core.models import check_model
 from rank_core.models.embedding_model import EmbeddingModel
+from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
 from tests.rank_core.encoders.test_published_heads import forget
 from tests.rank_core.models.embedding_folders import encoder, saved
@@ -112,11 +115,14 @@ def test_a_class_that_transformers_does_not_have_is_refused_by_its_name(
 ):
     path = encoder(tmp_path / "m")
     changed(path, "config.json", architectures=[name])
+    words = ["--collection", str(collection_folder), "--backbone", path, "--engine", "local"]
     for sweep in ("chunk_size", "serving"):
-        words = ["--collection", str(collection_folder), "--backbone", path, "--engine", "local"]
         assert main(["run", sweep, *words, "--dry-run"]) == 2
         err = capsys.readouterr().err
         assert f"is a {name}" in err and "which transformers does not have" in err
+    untrained = {"model.name": "bi-encoder", "model.backbone": path, "training.num_epochs": 0}
+    with pytest.raises(BadInput, match=f"is a {name}, which transformers does not have"):
+        check_model(TrialConfig().override(untrained), resolve_backbone(path))
 
 
 def test_adapters_of_a_reranker_are_no_embedding_model(tmp_path):
