@@ -4,6 +4,7 @@ in its trial."""
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -29,11 +30,12 @@ from rank_core.chunking.batches import PairEncoder, batch_tokens_on, tokenize_qu
 from rank_core.chunking.token_store import tokenize
 from rank_core.data import given
 from rank_core.data.readers import frame_documents
-from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.backbones import EXPORT_FILE, load_tokenizer
 from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
 from rank_core.export.served import served_model
+from rank_core.files import file_sha256
 from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
@@ -47,6 +49,8 @@ from rank_core.settings.config import RUNTIMES, runtime_of
 from rank_core.settings.training import PRECISIONS
 
 _Entries: TypeAlias = dict[str | int, Any]
+_MARGIN = 64  # tokens behind those that are read, so that a cut text has the same ones before
+_CHARACTERS = 16  # of a token, more than most have
 DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
 
 
@@ -62,6 +66,29 @@ class Ranked(NamedTuple):
 
     doc_id: str | int
     score: float
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a reranker was loaded from, and as what."""
+
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    file: Path  # names all others by their hashes, or says how the model is served
+    content_hash: str = ""  # of a published model
+    state: str = field(init=False)  # of the file when it was read
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", file_sha256(self.file))
+
+
+def _again(cls: "type[Reranker]", origin: _Origin) -> "Reranker":
+    """A reranker loaded again; raises `BadInput` where another one stands in its place by now."""
+    load = cls.load if origin.file.name == EXPORT_FILE else cls.serve
+    loaded = load(*origin.arguments, **origin.options)
+    if loaded._origin != origin:
+        raise BadInput(f"{origin.arguments[0]} changed after the reranker was loaded from it")
+    return loaded
 
 
 def _documents(name: str, value: Any) -> _Entries:
@@ -123,6 +150,7 @@ class Reranker:
         with torch.inference_mode():
             self._copies = weight_copies(self._model, self._autocast)
         self._tokens, self._counting = 0, threading.Lock()
+        self._origin: _Origin | None = None
 
     @classmethod
     @takes(
@@ -156,7 +184,11 @@ class Reranker:
             >>> ranksweep.Reranker.load("model", device="cpu").config.chunking.window
             64
         """
-        return cls(read_model(folder, trust_code=trust_code), device, precision, runtime)
+        loaded = cls(read_model(folder, trust_code=trust_code), device, precision, runtime)
+        more = {"device": device, "precision": precision, "runtime": runtime}
+        file = Path(folder).absolute() / EXPORT_FILE
+        loaded._origin = _Origin((file.parent,), more | {"trust_code": trust_code}, file)
+        return loaded
 
     @classmethod
     @takes(
@@ -184,7 +216,19 @@ class Reranker:
             >>> ranksweep.Reranker.serve("tiny-docs", "model/serving.json").config.model.name
             'maxp'
         """
-        return cls(served_model(str(model), setting), device, precision, runtime)
+        served = cls(served_model(str(model), setting), device, precision, runtime)
+        more = {"device": device, "precision": precision, "runtime": runtime}
+        named = Path(model).absolute() if Path(model).is_dir() else model
+        file = Path(setting).absolute()
+        served._origin = _Origin((named, file), more, file, served.backbone.content_hash)
+        return served
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, in this process or another one, is loaded again from where this one was: its
+        pickle has no weights."""
+        if self._origin is None:
+            raise TypeError("only a Reranker of load or serve can be pickled or copied")
+        return _again, (type(self), self._origin)
 
     @property
     def description(self) -> str:
@@ -333,13 +377,36 @@ class Reranker:
             self._tokens += work.tokens
         return require_finite(scored)
 
+    def _read_tokens(self, texts: list[str], before: str) -> list[list[int]]:
+        """The tokens of each text, at least as many as are read of a document. Only the beginning
+        of a long text is tokenised: the time of an answer follows from what is read."""
+        limit = self.config.chunking.max_document_tokens + _MARGIN
+        length = _CHARACTERS * limit
+        ids = tokenize(self._tokenizer, [_beginning(one, length) for one in texts], before)
+        for i, one in enumerate(texts):
+            part = length
+            # Of long words, or of white space.
+            while len(ids[i]) < limit and len(_beginning(one, part)) < len(one):
+                part *= 8
+                [ids[i]] = tokenize(self._tokenizer, [_beginning(one, part)], before)
+        return ids
+
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
         before = self.backbone.layout.before_text
-        ids = tokenize(self._tokenizer, list(texts.values()), before) if texts else []
+        ids = self._read_tokens([*texts.values()], before) if texts else []
         arrays: list[NDArray[np.int32]] = [np.asarray(tokens, np.int32) for tokens in ids]
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
         tokens.frequencies = self._exported.frequencies
         return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
+
+
+def _beginning(whole: str, length: int) -> str:
+    """The words within the first characters of a text; the whole text where a word is longer."""
+    if len(whole) <= length:
+        return whole
+    part = whole[:length]
+    words = part[: len(part) - len(part.split()[-1])] if part[-1:].strip() else part
+    return words if words.strip() else whole
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:

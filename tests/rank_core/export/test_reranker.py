@@ -1,7 +1,9 @@
 """An exported model that ranks: what it takes, what it gives, what it refuses."""
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -16,9 +18,10 @@ from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
-from rank_core.export.folder import REST, read_model, write_model
+from rank_core.export.folder import REST, read_model, read_settings, write_model
 from rank_core.export.reranker import Ranked, Reranker
 from rank_core.models.build import build_model
+from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -269,3 +272,52 @@ def test_an_exported_model_whose_weights_were_drawn_is_not_loaded(small_trial, t
         Reranker.load(tmp_path / "m")
     with pytest.raises(BadInput, match="would rank at random: nothing is trained"):
         write_model(tmp_path / "other", config, None)
+
+
+def test_a_copy_is_loaded_again_and_ranks_alike(folder, texts, tmp_path):
+    """Through pickle (joblib, spawned processes, Spark) and copy; not where the model changed."""
+    queries, documents, candidates = texts
+    run = {query_id: dict(list(candidates[query_id].items())[:5]) for query_id in [*queries][:2]}
+    moved = shutil.copytree(folder, tmp_path / "model")
+    loaded = Reranker.load(moved, device="cpu")
+    expected = loaded.rerank(run, queries, documents)
+    for copied in (pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded), copy.copy(loaded)):
+        assert copied is not loaded and copied.rerank(run, queries, documents) == expected
+    assert len(pickle.dumps(loaded)) < 10_000
+    content = pickle.dumps(loaded)
+    shutil.rmtree(moved)
+    other = TrialConfig().override(read_settings(folder).settings() | {"chunking.stride": 7})
+    write_model(moved, other, None)
+    with pytest.raises(BadInput, match="changed after the reranker was loaded"):
+        pickle.loads(content)
+    built = Reranker(read_model(folder), None, "")
+    with pytest.raises(TypeError, match="only a Reranker of load or serve"):
+        pickle.dumps(built)
+
+
+@pytest.mark.parametrize("long", ["words", "one word", "spaces", "lines", "a long word in words"])
+def test_the_time_of_a_document_follows_from_what_is_read_of_it(reranker, texts, long):
+    """The tokens that are read are those of the whole text, of which only the beginning is
+    tokenised where it has words."""
+    words = " ".join(texts[1].values())[:40_000]
+    whole = {
+        "words": words * 5,
+        "one word": 30_000 * "ab",
+        "spaces": 50_000 * " " + words,
+        "lines": words.replace(" ", "\r\n\t") * 3,
+        "a long word in words": "amber " + 30_000 * "ab" + " " + words,
+    }[long]
+    limit, asked = reranker.config.chunking.max_document_tokens, []
+
+    def tokenizer(given, **more):
+        asked.extend(map(len, given))
+        return reranker._tokenizer(given, **more)
+
+    stand_in = copy.copy(vars(reranker))
+    counted = object.__new__(Reranker)
+    vars(counted).update(stand_in | {"_tokenizer": tokenizer})
+    [found] = counted._read_tokens([whole], "")
+    [expected] = module.tokenize(reranker._tokenizer, [whole])
+    assert found[:limit] == expected[:limit]
+    if long in ("words", "lines"):
+        assert sum(asked) < len(whole) / 2

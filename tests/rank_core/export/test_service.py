@@ -76,10 +76,15 @@ def test_answers_under_load_are_those_of_single_calls(service):
 
 
 @pytest.mark.parametrize(
-    "body", ["", "{", "[]", "3", "{}", '{"query": "a"}', '{"query": 1, "documents": ["a"]}']
+    "body",
+    [
+        *("", "{", "[]", "3", "{}", '{"query": "a"}', '{"query": 1, "documents": ["a"]}'),
+        *(100_000 * "[", '{"query": ' + 5000 * "9" + "}", '"' + 11_000_000 * "a" + '"'),
+    ],
+    ids=range(10),
 )
 def test_what_cannot_be_ranked_is_answered_with_the_reason(body, service):
     [(status, answer)] = answers(service[0], [body])
-    assert status == 400 and answer["error"]
+    assert status == 400 and answer["error"].startswith('a request is {"query"')
     [(status, _)] = answers(service[0], [json.dumps(asked(1))])
     assert status == 200
