@@ -27,7 +27,6 @@ from rank_core.stats.moderation import (
     moderated_error,
     seeds_agree,
 )
-from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
 from rank_core.stats.variance import (
     Component,
@@ -44,6 +43,8 @@ _SLACK = 0.02  # of power, negligible where the goal is out of reach
 _DRAWS = 1024
 # Of five mean squares: evenly spread, so that power rises smoothly with the counts.
 _QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * _DRAWS + 0.5) / _DRAWS
+_FAR, _NODES = 9.0, 20_001  # where the common factor of a family is evaluated
+_ALIKE = 1 - 1e-6  # from this correlation on comparisons are one
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,23 @@ def effective_size(alpha: float, family_size: int, correlation: float) -> float:
     probability alpha: the number of comparisons that max-t counts, at most `family_size`."""
     if family_size == 1 or correlation <= 0:
         return float(family_size)
-    R_KK = np.full((family_size, family_size), min(correlation, 1.0))
-    np.fill_diagonal(R_KK, 1.0)
-    return alpha / family_level(alpha, R_KK)
+    if correlation >= _ALIKE:
+        return 1.0
+    # Normals with one correlation share a factor; given its value they are independent (Dunnett and
+    # Sobel, 1955).
+    factor_N = np.linspace(-_FAR, _FAR, _NODES)
+    weight_N = stats.norm.pdf(factor_N) * (factor_N[1] - factor_N[0])
+    shift_N, scale = math.sqrt(correlation) * factor_N, math.sqrt(1 - correlation)
+
+    def excess(level: float) -> float:
+        z = stats.norm.isf(level / 2)
+        beyond_N = stats.norm.sf((z - shift_N) / scale) + stats.norm.sf((z + shift_N) / scale)
+        none_N = np.exp(family_size * np.log1p(-np.minimum(beyond_N, 1 - 1e-16)))
+        return float(weight_N @ (1 - none_N)) - alpha
+
+    # Between Bonferroni's level and the uncorrected one.
+    level = optimize.brentq(excess, alpha / family_size / 2, 2 * alpha, xtol=1e-300, rtol=1e-9)
+    return min(max(alpha / float(level), 1.0), float(family_size))
 
 
 @dataclass(frozen=True)

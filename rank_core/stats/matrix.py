@@ -79,7 +79,7 @@ def score_matrix(
 
     Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
     of a cell that agree on every query and every measure of the table without being constant,
-    except cells of `may_agree`, which are derived from different runs.
+    except cells of `may_agree`, whose runs are known to be different ones.
 
     Examples:
         >>> import pandas as pd
@@ -206,23 +206,30 @@ def _seeds_by_queries(
     return seeds, table
 
 
-def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
-    """Refuse seeds with equal values on every measure: copies of a run would only shrink p.
+def identical_seeds(own: pd.DataFrame) -> tuple[int, int] | None:
+    """Two seeds of a cell with equal values on every measure, of which copies of a run are the
+    usual cause; None without any.
 
     RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
     Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
     """
     if own["query_id"].nunique() < QUERIES_THAT_PROVE:
-        return
+        return None
     rows = own.sort_values(["measure", "query_id"]).groupby("seed", observed=True)["value"]
-    values = {seed: of_seed.to_numpy() for seed, of_seed in rows}
+    values = {int(seed): of_seed.to_numpy() for seed, of_seed in rows}
     for first, second in combinations(values, 2):
         if np.array_equal(values[first], values[second]) and np.ptp(values[first]) > 0:
-            raise BadInput(
-                f"training runs must differ, but seeds {first} and {second} of {cell} have "
-                "identical values for all queries: the seed has no effect, training changes "
-                "nothing, or a run was copied"
-            )
+            return first, second
+    return None
+
+
+def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
+    if seeds := identical_seeds(own):
+        raise BadInput(
+            f"training runs must differ, but seeds {seeds[0]} and {seeds[1]} of {cell} have "
+            "identical values for all queries: the seed has no effect, training changes "
+            "nothing, or a run was copied"
+        )
 
 
 def copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, str]:

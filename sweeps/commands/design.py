@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.stats.compare import compare_cells
 from rank_core.stats.design import (
     ASSURANCE,
+    MOST_QUERIES,
     Design,
     Goal,
     Pairing,
@@ -251,7 +252,7 @@ def _family(sweep: Sweep, baseline: str) -> tuple[int, float]:
     left = left_after(sweep)
     cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
     compared = compare_cells(
-        in_clusters(sweep, score_matrix(sweep.scores, measure=sweep.primary, cells=cells)),
+        _scores(sweep, sweep.primary, cells),
         baseline=baseline,
         correction=sweep.correction,
         deterministic=[cell for cell in sweep.deterministic if cell in cells],
@@ -353,17 +354,18 @@ def _check_sizes(goal: Goal, num_queries: int | None, measure: str) -> None:
         )
     if goal.power <= goal.alpha:
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
-    if num_queries is not None and num_queries < 2:
-        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
+    if num_queries is not None and not 2 <= num_queries <= MOST_QUERIES:
+        raise BadInput(f"--queries must be from 2 to {MOST_QUERIES:,}, got {shown(num_queries)}")
 
 
-def _scores(sweep: Sweep, measure: str) -> ScoreMatrix:
-    """The scores of a sweep's cells by a measure, in the clusters of its queries."""
+def _scores(sweep: Sweep, measure: str, cells: Sequence[str] = ()) -> ScoreMatrix:
+    """The scores of a sweep's cells, or of some, by a measure, in the clusters of its queries."""
     if measure not in sweep.measures:
         raise BadInput(f"{sweep.folder} has no {measure}, which the plan is for")
     scored = set(sweep.scores["cell"])
-    cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
-    return in_clusters(sweep, score_matrix(sweep.scores, measure=measure, cells=cells))
+    cells = cells or [cell.cell for cell in sweep.cells if cell.cell in scored]
+    matrix = score_matrix(sweep.scores, measure=measure, cells=cells, may_agree=sweep.alike)
+    return in_clusters(sweep, matrix)
 
 
 def _sizes(sweep: Sweep, matrix: ScoreMatrix, asked: int | None) -> tuple[int, int, float]:
@@ -529,12 +531,26 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
             f"  queries with {S} seeds per system: {_both(n, planned.queries_by_own[S], per)}"
             for S, n in planned.queries.items()
         ),
-        f"  smallest difference on {on} with any number of seeds: {planned.floor:.4f}",
+        f"  smallest difference on {on} with any number of seeds: {_least(planned)}",
     ]
     if any(planned.available < number < math.inf for number in planned.queries.values()):
         left = _count(planned.available, per) if per > 1 else f"{planned.available:,} queries"
         lines.append(f"  {left} are available: more need new judgments")
     return lines
+
+
+def _least(planned: DesignPlan) -> str:
+    """The limit of what more seeds find, which is unknown where no spread between systems is
+    seen."""
+    if not planned.variances.difference:
+        return "unknown, as the pilot shows no spread of systems' differences over queries"
+    return _difference(planned, planned.floor)
+
+
+def _difference(planned: DesignPlan, size: float) -> str:
+    """A difference that a plan finds; none where no two values of the measure are so far apart."""
+    low, high = bounds_of(planned.pilot.primary)
+    return f"{size:.4f}" if size < high - low else "none"
 
 
 def _unit(planned: DesignPlan) -> str:
@@ -548,10 +564,8 @@ def _power_table(planned: DesignPlan) -> list[str]:
     queries = sorted({Q for _, Q in power})
     unit = _unit(planned)
     heading = ["seeds", *(f"{Q:,} {unit}" if Q == queries[0] else f"{Q:,}" for Q in queries)]
-    rows = [
-        (str(S), *(f"{100 * power[S, Q]:.0f}%" for Q in queries), f"{planned.detectable[S]:.4f}")
-        for S in SEEDS
-    ]
+    found = {S: _difference(planned, planned.detectable[S]) for S in SEEDS}
+    rows = [(str(S), *(f"{100 * power[S, Q]:.0f}%" for Q in queries), found[S]) for S in SEEDS]
     words = (
         f"Power by seeds per system and {unit}. Detectable: the difference found with "
         f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} {unit}."
@@ -588,7 +602,7 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
             f"{_queries(planned, design):,}",
             f"{design.cost:,.3g}",
             f"{100 * design.power:.0f}%",
-            f"{difference:.4f}",
+            _difference(planned, difference),
         )
         for design, difference in zip(planned.designs, detectable, strict=True)
     ]
@@ -597,9 +611,11 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
     shared = "Each configuration but one is compared with the baseline; all share alpha."
     lines = [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared), ""]
     if best is None:
+        found = _difference(planned, min(detectable))
         return lines + wrapped(
             f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
-            f"{_unit(planned)} they detect differences of {min(detectable):.4f} at best."
+            f"{_unit(planned)} they detect "
+            f"{'none' if found == 'none' else f'differences of {found} at best'}."
         )
     lines += wrapped(
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "

@@ -321,8 +321,8 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
         # Seeds agree where alpha is 0: the first stage alone.
-        derived = [system.name for system in sweep.interpolated]
-        matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
+        agree = [*sweep.alike, *(system.name for system in sweep.interpolated)]
+        matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=agree)
     return matrices
 
 

@@ -93,6 +93,7 @@ class Sweep:
     means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """{mean over collections, a measure: the measures of the collections}; may be empty."""
     separate_runs: tuple[str, ...] = ()  # cells with training runs of their own per collection
+    alike: tuple[str, ...] = ()  # cells of which training runs may have equal values
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked

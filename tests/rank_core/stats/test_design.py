@@ -11,6 +11,7 @@ from rank_core.stats.design import (
     Goal,
     Variances,
     best_design,
+    effective_size,
     floor,
     pairing_gain,
     planned_detectable,
@@ -19,6 +20,7 @@ from rank_core.stats.design import (
     queries_needed,
     seeds_needed,
 )
+from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import infer
 from rank_core.stats.variance import sweep_components
 from tests.rank_core.stats.matrices import drawn, matrix_of
@@ -197,3 +199,20 @@ def test_pairing_gains_what_the_correlation_of_the_runs_takes_from_their_varianc
     assert none and abs(none.correlation.r) < 1e-9 and none.correlation.low < 0
     assert none.paired > none.independent
     assert pairing_gain(shared.only(["a"]), ONE, baseline="a", num_queries=60) is None
+
+
+@pytest.mark.parametrize("correlation", [1e-9, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize(("family_size", "alpha"), [(2, 0.05), (10, 0.05), (10, 0.01)])
+def test_the_shares_of_a_family_are_those_of_max_t(family_size, alpha, correlation):
+    """By the draws that correct a table, whose error is a hundredth."""
+    R_KK = np.full((family_size, family_size), correlation)
+    np.fill_diagonal(R_KK, 1.0)
+    drawn = alpha / family_level(alpha, R_KK, num_draws=50_000)
+    assert effective_size(alpha, family_size, correlation) == pytest.approx(drawn, rel=0.01)
+
+
+def test_a_family_of_any_size_has_its_shares():
+    """More comparisons count more, in less memory than their correlations need."""
+    sizes = [effective_size(0.05, family_size, 0.5) for family_size in (10, 10**3, 10**5, 10**8)]
+    assert sizes == sorted(sizes) and sizes[-1] < 10**8
+    assert effective_size(0.05, 10**5, 1.0) == 1

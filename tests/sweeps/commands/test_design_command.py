@@ -313,3 +313,39 @@ def test_clusters_of_a_plan_are_those_of_its_flag_else_of_the_pilot_s_command(
     assert "10 clusters of 40 queries" in shown and "A cluster has 4.0 queries" in shown
     with pytest.raises(BadInput, match="--clusters auto needs judgments"):
         main([str(folder), "--delta", ".1", "--clusters", "auto"])
+
+
+EXTREMES = {
+    "--delta": ("1e-300", "0.999"),
+    "--alpha": ("1e-300", "1e-9", ".999"),
+    "--power": ("1e-300", ".999999999"),
+    "--family": ("0", "100000", "100000000", 400 * "9"),
+    "--queries": ("1", "2", "10000000", "10000001", 400 * "9"),
+    "--gpu-hours": ("1e-300", "1e300"),
+}
+
+
+@pytest.mark.parametrize("flag", EXTREMES)
+def test_an_extreme_is_planned_or_refused_and_no_difference_is_beyond_the_measure(
+    flag: str, pilot: Path, capsys: Any, tmp_path: Path
+) -> None:
+    """Whatever a flag says: a plan whose differences the measure can have, or one sentence."""
+    for value in EXTREMES[flag]:
+        words = [] if flag == "--delta" else ["--delta", ".05"]
+        costs = ["--seconds-per-seed", "60", "--seconds-per-query", ".1"]
+        words += costs if flag == "--gpu-hours" else []
+        try:
+            assert main([str(pilot), *words, flag, value]) == 0
+        except BadInput as error:
+            assert flag.lstrip("-") in str(error) or "family_size" in str(error)
+            continue
+        text = capsys.readouterr().out
+        beyond = [number for number in re.findall(r"\b\d+\.\d{4}\b", text) if float(number) >= 1]
+        assert not beyond, text
+
+
+def test_no_spread_between_systems_promises_no_difference_of_nothing(pilot: Path) -> None:
+    found = planned(pilot)
+    without = replace(found, variances=replace(found.variances, difference=0.0), floor=0.0)
+    assert "any number of seeds: 0.0000" not in design_text(without)
+    assert "any number of seeds: unknown, as the pilot shows no spread" in design_text(without)
