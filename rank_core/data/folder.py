@@ -26,6 +26,7 @@ from rank_core.data.readers import documents as read_documents
 from rank_core.data.readers import (
     gathered_groups,
     group_rows,
+    ids_of_texts,
     judgment_rows,
     pairs_of,
     queries_of,
@@ -133,11 +134,12 @@ def load_folder(folder: Path, fields: Fields | None = None, language: str = "") 
     return _load(files, files.states())
 
 
-def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> None:
-    """Reads a folder as `load_folder` does, but ranks nothing. Raises `BadInput` where that would.
-    `documents` is what the folder's file of documents is a link to."""
+def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> DocumentStore:
+    """Reads a folder as `load_folder` does, but for its runs, and returns its documents. Raises
+    `BadInput` where that would. `documents` is what its file of documents is a link to."""
     files = _files_of(folder, fields)._replace(documents=documents)
-    _judged(files, _stored(files, files.states()))
+    _judged(files, stored := _stored(files, files.states()))
+    return stored
 
 
 def titles_in(folder: Path, fields: Fields | None) -> dict[str, int]:
@@ -453,7 +455,8 @@ def _read_judged(
 
     def known() -> Iterator[tuple[str, object, object, object]]:
         nonlocal number
-        for place, query, document, relevance in judgment_rows(split.qrels, fields):
+        rows = ids_of_texts(judgment_rows(split.qrels, fields), queries)
+        for place, query, document, relevance in rows:
             query_id = identifier(place, "query_id", query)
             doc_id = identifier(place, "doc_id", document)
             _require_known(place, "query", query_id, queries)

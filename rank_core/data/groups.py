@@ -2,6 +2,7 @@
 the queries or the documents. All queries of a group belong in the same split, and may be a cluster
 of the tests."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from rank_core.data.tables import frame_records
 from rank_core.data.trec import query_lines
 from rank_core.data.vocabulary import CLUSTER, DOCUMENT, QUERY, Fields, Schema
 from rank_core.errors import BadInput, shown
+from rank_core.files import shown_path
 from rank_core.records import Qrels
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def read_groups(
     puts queries with a common relevant document together. Raises `BadInput` for a judged query
     without a group, and for a field that no record has.
     """
-    if Path(name).is_file():
+    if os.path.isfile(name):
         return _of_every(name, _from_file(Path(name), fields), qrels)
     given = [row for source in queries for row in _rows(source, "queries", name, QUERY, fields)]
     if any(group is not None for _, _, group in given):
@@ -70,8 +72,8 @@ def read_clusters(path: Path) -> dict[str, str]:
     """{query_id: cluster} of a file: lines `query_id TAB cluster`, or records (TSV, CSV, JSON,
     Parquet) with the fields query_id and cluster, or group as `ranksweep split --group` writes it.
     Raises `BadInput` for a query with two clusters."""
-    if not path.is_file():
-        raise BadInput(f"clusters of queries must be a file, and {path} is not one")
+    if not os.path.isfile(path):
+        raise BadInput(f"clusters of queries must be a file, and {shown_path(path)} is not one")
     named = has_names(path, CLUSTER, {})
     rows = labels(path, "group", CLUSTER, {}) if named else query_lines(path, "cluster")
     if not (clusters := gathered_groups(rows)):

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rank_core.data import readers
@@ -36,11 +36,13 @@ def named_digest(name: str | Path, entity: str) -> str | None:
     return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
 
 
-def named_qrels(name: str | Path, fields: Fields | None = None) -> Qrels:
+def named_qrels(
+    name: str | Path, fields: Fields | None = None, queries: Mapping[str, str] | None = None
+) -> Qrels:
     """The judgments of a file or an ir_datasets id. `fields` is None where a command has no
-    `--fields`."""
+    `--fields`; a file may name `queries` by their texts."""
     source = source_of(name, "qrels")
-    return source.qrels() if source else readers.qrels_of(Path(name), fields)
+    return source.qrels() if source else readers.qrels_of(Path(name), fields, queries)
 
 
 def named_queries(name: str | Path, fields: Fields | None = None) -> dict[str, str]:

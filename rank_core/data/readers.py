@@ -5,8 +5,9 @@ memory."""
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVarTuple
 
 from rank_core.data.tables import KINDS, TABS, Record, frame_records, kind_of, records
 from rank_core.data.trec import (
@@ -18,11 +19,12 @@ from rank_core.data.trec import (
     grade_of,
     identifier,
     iter_run,
-    noted,
     qrels_lines,
     query_lines,
+    rank_of,
     read_lines,
     score_of,
+    unicode_text,
 )
 from rank_core.data.vocabulary import (
     CLUSTER,
@@ -61,7 +63,7 @@ class Document(NamedTuple):
 def documents(path: Path, fields: Fields) -> Iterator[Document]:
     """The documents of a file of records. The text may be empty."""
     reading = Reading(str(path), DOCUMENT, fields)
-    for place, record in records(path):
+    for place, record in records(path, "corpus"):
         yield _document(place, record, reading, fields)
     reading.end()
 
@@ -96,7 +98,7 @@ def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
     """{query_id: text}, in file order."""
     if not has_names(path, QUERY, fields):
         return gathered_queries(query_lines(path))
-    return gathered_queries(_queries(records(path), str(path), fields))
+    return gathered_queries(_queries(records(path, "queries"), str(path), fields))
 
 
 def _queries(
@@ -171,27 +173,36 @@ def judgment_rows(
 ) -> Iterator[tuple[str, object, object, object]]:
     """(place, query_id, doc_id, relevance) of each judgment."""
     if has_names(path, JUDGMENT, fields):
-        return _judgments(records(path), str(path), fields)
+        return _judgments(records(path, "relevant_docs"), str(path), fields)
     return qrels_lines(path)
 
 
 def _judgments(
     placed: _Placed, source: str, fields: Fields | None
 ) -> Iterator[tuple[str, object, object, object]]:
-    reading, least = Reading(source, JUDGMENT, fields), _least(fields or {})
+    reading, grades = Reading(source, JUDGMENT, fields), _grades(fields or {})
+    listed = LISTED in (fields or {}).values()
     for place, record in placed:
         found = reading.found(place, record)
-        query_id, doc_id, grade = (
-            reading.required(place, found, one, record) for one in JUDGMENT.names
+        query_id, doc_id = (
+            reading.required(place, found, one, record) for one in ("query_id", "doc_id")
         )
-        value = _grade(place, record[grade], grade, least, reading)
+        value = 1
+        if not listed:
+            name = reading.required(place, found, "relevance", record)
+            value = grades.of(place, record[name], name, reading)
+        elif "relevance" in found:
+            raise BadInput(
+                f"{place}: --fields {LISTED} is for files without grades, and this one has "
+                f"{found['relevance'][0]}"
+            )
         yield place, record[query_id], record[doc_id], value
     reading.end()
 
 
-def qrels_of(path: Path, fields: Fields | None) -> Qrels:
-    """All judgments of a file, in its order."""
-    return gathered_qrels(judgment_rows(path, fields))
+def qrels_of(path: Path, fields: Fields | None, queries: Mapping[str, str] | None = None) -> Qrels:
+    """All judgments of a file, in its order, which may name `queries` by their texts."""
+    return gathered_qrels(ids_of_texts(judgment_rows(path, fields), queries or {}))
 
 
 def frame_qrels(frame: "pd.DataFrame", where: str = "the judgments") -> Qrels:
@@ -219,20 +230,53 @@ def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
 
 
 def _run(placed: _Placed, source: str, fields: Fields | None = None) -> Run:
+    return noted(source, gathered_run(_run_rows(placed, source, fields)))
+
+
+def run_rows(
+    path: Path, fields: Fields | None = None
+) -> Iterator[tuple[str, object, object, object, float]]:
+    """(place, query_id, doc_id, score, rank) of each record of a table."""
+    return _run_rows(records(path), str(path), fields)
+
+
+def _run_rows(
+    placed: _Placed, source: str, fields: Fields | None
+) -> Iterator[tuple[str, object, object, object, float]]:
     reading = Reading(source, RANKED, fields)
+    for place, record in placed:
+        found = reading.found(place, record)
+        query_id, doc_id, score = (
+            record[reading.required(place, found, one, record)]
+            for one in ("query_id", "doc_id", "score")
+        )
+        rank = rank_of(place, record[found["rank"][0]]) if "rank" in found else 0.0
+        yield place, query_id, doc_id, score, rank
+    reading.end()
 
-    def rows() -> Iterator[tuple[str, object, object, object, int]]:
-        for place, record in placed:
-            found = reading.found(place, record)
-            query_id, doc_id, score = (
-                record[reading.required(place, found, one, record)]
-                for one in ("query_id", "doc_id", "score")
-            )
-            rank = grade_of(place, record[found["rank"][0]], "rank") if "rank" in found else 0
-            yield place, query_id, doc_id, score, rank
-        reading.end()
 
-    return noted(source, gathered_run(rows()))
+Row = TypeVarTuple("Row")
+
+
+def ids_of_texts(
+    rows: Iterable[tuple[str, object, *Row]], queries: Mapping[str, str]
+) -> Iterator[tuple[str, object, *Row]]:
+    """The rows (place, query, ...) with the id of a query where a file names it by its text, as
+    Quepid and logs of clicks do. Raises `BadInput` for a text of two ids."""
+    ids: dict[str, list[str]] = {}
+    for query_id, text in queries.items():
+        ids.setdefault(" ".join(text.split()).casefold(), []).append(query_id)
+    for row in rows:
+        place, query = row[0], row[1]
+        if isinstance(query, str) and query not in queries:
+            named = ids.get(" ".join(query.split()).casefold(), [])
+            if len(named) > 1:
+                raise BadInput(
+                    f"{place}: {shown(query)} is the text of {len(named)} queries, {named[0]} and "
+                    f"{named[1]}; name it by its id"
+                )
+            query = named[0] if named else query
+        yield (place, query, *row[2:])
 
 
 def frame_run(frame: "pd.DataFrame", where: str = "the run") -> Run:
@@ -332,7 +376,7 @@ class _PairReading:
     def __init__(self, line_fields: Reading, source: str, stem: str, fields: Fields) -> None:
         self.line_fields, self._stem, self._fields = line_fields, stem, fields
         self.text_fields = Reading(f"{source}, texts", DOCUMENT, fields)
-        self._least = _least(fields)
+        self._grades = _grades(fields)
         self._empty_texts, self._empty_lines = 0, list[str]()
 
     def end(self, path: Path) -> None:
@@ -405,7 +449,7 @@ class _PairReading:
                 f"{place}: {label} must have a grade for each of the {len(texts)} texts in "
                 f"{found[kind][0]}, found {len(values)}"
             )
-        grades = [_grade(place, value, label, self._least, self.line_fields) for value in values]
+        grades = [self._grades.of(place, value, label, self.line_fields) for value in values]
         return [text._replace(grade=grade) for text, grade in zip(texts, grades, strict=True)]
 
     def _teaches(self, label: str, record: Record, found: Mapping[str, tuple[str, ...]]) -> bool:
@@ -482,19 +526,48 @@ def _hashed(stem: str, text: str) -> str:
     return f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _least(fields: Fields) -> float | None:
-    """The least score of a relevant text, as given by --fields."""
-    least = (ours.partition(":")[2] for ours in fields.values())
-    return next((float(number) for number in least if number), None)
+LISTED = "doc_id:relevant"
+"""What --fields calls the documents of a file that lists the relevant ones, without grades."""
 
 
-def _grade(place: str, value: object, name: str, least: float | None, reading: Reading) -> int:
-    """A grade; of a score, 1 if it is not below the least score of a relevant text."""
-    if least is not None:
-        return int(score_of(place, value, name) >= least)
-    limit = f"{name}=relevance:0.5 makes grades of scores, 1 from 0.5 on"
-    hint = reading.remedy(limit, "round it, or make 1 and 0 of scores by a limit of yours")
-    return grade_of(place, value, name, f"; {hint}")
+@dataclass(frozen=True)
+class _Grades:
+    """How grades are read, as --fields says: from a least score of a relevant text on, or by
+    words."""
+
+    least: float | None = None
+    words: Mapping[str, int] | None = None
+
+    def of(self, place: str, value: object, name: str, reading: Reading) -> int:
+        """A grade; of a score, 1 if it is not below the least score of a relevant text."""
+        if self.least is not None:
+            return int(score_of(place, value, name) >= self.least)
+        if self.words is not None:
+            if not isinstance(value, str) or value.strip() not in self.words:
+                raise BadInput(
+                    f"{place}: --fields {name}=relevance:WORD=GRADE,... must have a grade for each "
+                    f"word, found {described(value)}; it has {', '.join(self.words)}"
+                )
+            return self.words[value.strip()]
+        word = value.strip() if isinstance(value, str) else ""
+        if word[:1].isalpha():
+            hint = reading.remedy(f"{name}=relevance:{word}=1 gives words grades", "write numbers")
+        else:
+            limit = f"{name}=relevance:0.5 makes grades of scores, 1 from 0.5 on"
+            hint = reading.remedy(limit, "round it, or make 1 and 0 of scores by a limit of yours")
+        return grade_of(place, value, name, f"; {hint}")
+
+
+def _grades(fields: Fields) -> _Grades:
+    """The grades that --fields describes."""
+    for ours in fields.values():
+        name, _, text = ours.partition(":")
+        if name == "relevance" and "=" in text:
+            pairs = (pair.rpartition("=") for pair in text.split(","))
+            return _Grades(words={word: int(grade) for word, _, grade in pairs})
+        if name == "relevance" and text:
+            return _Grades(least=float(text))
+    return _Grades()
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -503,11 +576,19 @@ def parse_fields(text: str) -> dict[str, str]:
     for word in text.split(","):
         theirs, _, ours = (part.strip() for part in word.partition("="))
         name, colon, least = ours.partition(":")
-        is_limit = not colon or (name == "relevance" and _is_number(least))
-        if not theirs or name not in FIELD_NAMES or theirs in fields or not is_limit:
+        last = next(reversed(fields), "")
+        if _is_grade(ours) and theirs and "=" in fields.get(last, ""):
+            fields[last] += f",{theirs}={ours}"  # another word of relevance:WORD=GRADE
+            continue
+        label, _, grade = least.partition("=")
+        by_word = bool(label) and _is_grade(grade)
+        known = not colon or ours == LISTED
+        known = known or (name == "relevance" and (_is_number(least) or by_word))
+        if not theirs or name not in FIELD_NAMES or theirs in fields or not known:
             raise BadInput(
                 f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
-                f"{', '.join(FIELD_NAMES)} (or relevance:LIMIT for scores); got {shown(word)}"
+                f"{', '.join(FIELD_NAMES)} (or relevance:LIMIT for scores, relevance:WORD=GRADE "
+                f"for words, {LISTED} for lists of relevant documents); got {shown(word)}"
             )
         if {*theirs} & {*"|()"} or not theirs.isprintable():
             raise BadInput(
@@ -516,6 +597,10 @@ def parse_fields(text: str) -> dict[str, str]:
             )
         fields[theirs] = ours
     return fields
+
+
+def _is_grade(text: str) -> bool:
+    return text.lstrip("+-").isdecimal() and text.isascii() and len(text) < 8
 
 
 def _is_number(text: str) -> bool:
@@ -530,10 +615,4 @@ def _text(place: str, record: Record, field: str) -> str:
     value = record[field]
     if not isinstance(value, str):
         raise BadInput(f"{place}: {field} must be a string, found {described(value)}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadInput(
-            f"{place}: {field} must be valid Unicode; it has half of a surrogate pair"
-        ) from None
-    return value
+    return unicode_text(place, field, value)

@@ -17,12 +17,18 @@ from rank_core.parsing import parsed_json
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".csv.gz", ".parquet")
+KINDS = (
+    *(".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz"),
+    *(".csv", ".csv.gz", ".parquet"),
+)
 """Files whose records have named fields."""
 TABS = (".tsv", ".tsv.gz")
 """Files with or without a line of names."""
 _NO_TEXT = (".pkl", ".feather", ".gz", ".xz", ".zst", ".bz2", ".zip", ".lz4", ".tar", ".tgz")
 MAX_COLUMNS = 1000
+
+SEPARATOR = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
+"""The first line of a file of Excel."""
 
 Record = Mapping[str, Any]
 
@@ -42,21 +48,59 @@ def check_run_name(what: str, path: Path) -> None:
         raise BadInput(f"{what} must be a text file, plain or gzipped (.run, .run.gz), got {path}")
 
 
-def records(path: Path) -> Iterator[tuple[str, Record]]:
-    """(place, record) of each line or row of a file. Raises `BadInput` with the place."""
+def records(path: Path, part: str = "") -> Iterator[tuple[str, Record]]:
+    """(place, record) of each line or row of a file; of one that holds a whole test set, those of
+    its `part`. Raises `BadInput` with the place."""
+    for place, record in _records(path):
+        if part and record.keys() >= TEST_SET:
+            yield from _of_test_set(place, record, part)
+        else:
+            yield place, record
+
+
+TEST_SET = {"queries", "corpus", "relevant_docs"}
+"""The keys of the one JSON file in which llama_index and evaluators of sentence-transformers keep
+texts and judgments."""
+
+
+def _of_test_set(place: str, whole: Record, part: str) -> Iterator[tuple[str, Record]]:
+    """The records of a part: {id: text}, or {query: its relevant documents}."""
+    if not isinstance(whole[part], dict):
+        raise BadInput(f"{place}: {part} must be an object, found {type(whole[part]).__name__}")
+    key = {"corpus": "doc_id", "queries": "query_id"}.get(part, "")
+    for name, value in whole[part].items():
+        where = f"{place}, {part} {shown(name)}"
+        if key:
+            yield where, {key: name, **(value if isinstance(value, dict) else {"text": value})}
+        elif isinstance(value, dict):
+            for doc_id, grade in value.items():
+                yield where, {"query_id": name, "doc_id": doc_id, "relevance": grade}
+        elif isinstance(value, list):
+            for doc_id in value:
+                yield where, {"query_id": name, "doc_id": doc_id, "relevance": 1}
+        else:
+            raise BadInput(f"{where}: must be a list of documents, found {type(value).__name__}")
+
+
+def _records(path: Path) -> Iterator[tuple[str, Record]]:
     kind = kind_of(path).removesuffix(".gz")
     if kind == ".parquet":
         yield from _parquet(path)
     elif kind in (".csv", ".tsv"):
         yield from _delimited(path, "\t" if kind == ".tsv" else "")
     else:
-        first = next(read_lines(path), (0, ""))[1].lstrip()
+        first = next(read_lines(path), (0, ""))[1].strip()
+        if kind == ".json" and first.startswith("{") and not first.endswith("}"):
+            text = "\n".join(line for _, line in read_lines(path))  # an object over several lines
+            whole = parsed_json(text, path, "one JSON object", object_pairs_hook=unique_fields)
+            yield from hits_in(str(path), whole)
+            return
         yield from json_records(path, as_list=kind == ".json" and first.startswith("["))
 
 
 def json_records(path: Path, *, as_list: bool) -> Iterator[tuple[str, Record]]:
     """(place, record) of each object of a JSON list, or of each line with one."""
-    return _json_list(path) if as_list else _json_lines(path)
+    return _documents_of(_json_list(path) if as_list else _json_lines(path))
 
 
 def frame_records(frame: "pd.DataFrame", where: str) -> Iterator[tuple[str, Record]]:
@@ -85,6 +129,58 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
         if not isinstance(record, dict):
             raise BadInput(f"{rule} must be one JSON object, found {type(record).__name__}")
         yield f"{path}:{number}", record
+
+
+_ACTIONS = ("index", "create")
+_ENVELOPE = (
+    "took timed_out _shards hits status aggregations _scroll_id terminated_early profile suggest "
+    "pit_id num_reduce_phases _clusters"
+).split()
+"""Fields of a response of Elasticsearch or OpenSearch around its hits."""
+
+
+def hits_in(place: str, record: Record) -> Iterator[tuple[str, Record]]:
+    """(place, record) of what a record of Elasticsearch or OpenSearch holds: the hits of a
+    response, of each response of a multi-search, a document with its `_source`; of any other the
+    record itself. A hit has the fields that stand beside the response, such as query_id."""
+    if isinstance(responses := record.get("responses"), list):
+        for number, response in enumerate(responses):
+            if isinstance(response, dict):
+                yield from hits_in(f"{place}, response {number}", response)
+    elif isinstance(record.get("hits"), dict) and isinstance(record["hits"].get("hits"), list):
+        beside = {name: value for name, value in record.items() if name not in _ENVELOPE}
+        for number, hit in enumerate(record["hits"]["hits"]):
+            if not isinstance(hit, dict):
+                raise BadInput(
+                    f"{place}, hit {number}: a hit must be an object, found {shown(hit)}"
+                )
+            yield f"{place}, hit {number}", {**beside, **_hit(hit)}
+    elif isinstance(record.get("response"), dict) and "hits" in record["response"]:
+        beside = {name: value for name, value in record.items() if name != "response"}
+        yield from hits_in(place, {**beside, **record["response"]})
+    else:
+        yield place, _hit(record)
+
+
+def _hit(record: Record) -> Record:
+    """The fields of a hit's document, its id and its score."""
+    if "_id" not in record or not ("_score" in record or isinstance(record.get("_source"), dict)):
+        return record
+    source, score = record.get("_source") or {}, record.get("_score")
+    return {**source, "doc_id": record["_id"], **({} if score is None else {"score": score})}
+
+
+def _documents_of(rows: Iterator[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+    """The records with what Elasticsearch wraps them in: `hits_in`, and the lines of a bulk
+    request, where a line of an action has the id of the document on the next one."""
+    for place, record in rows:
+        action = next(iter(record), "")
+        if len(record) == 1 and action in _ACTIONS and isinstance(record[action], dict):
+            if (document := next(rows, None)) is None or "_id" not in record[action]:
+                raise BadInput(f"{place}: an action of a bulk request needs _id and a document")
+            yield document[0], {**document[1], "doc_id": record[action]["_id"]}
+        else:
+            yield from hits_in(place, record)
 
 
 def _json_list(path: Path) -> Iterator[tuple[str, Record]]:
@@ -121,6 +217,10 @@ def delimited_rows(
     of unequal length."""
     lines = content_lines(path, returns=True)
     first = next((pair for pair in lines if pair[1].strip()), None)
+    if first is None:
+        return
+    if separator := SEPARATOR.fullmatch(first[1].strip()):  # of Excel
+        mark, first = separator[1], next((pair for pair in lines if pair[1].strip()), None)
     if first is None:
         return
     number, header = first

@@ -10,10 +10,12 @@ import io
 import itertools
 import json
 import math
+import os
 import re
+import shlex
 import stat
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -66,7 +68,10 @@ _PRELS = (
     "; five columns are prels, judgments with a method and a probability of being sampled: cut "
     "them to query_id 0 doc_id relevance"
 )
-_RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
+_NO_RANK = ("", "-", "_", "na", "nan", "none", "null", "<na>")  # in any case
+_ITERATIONS = ("0", "q0", "iter", "-")  # what the second column has where it says nothing
+
+_RankedLine = tuple[str, str, float, float, int]  # query_id, doc_id, rank, score, line number
 
 
 def query_lines(path: Path, value: str = "text") -> Iterator[tuple[str, str, str]]:
@@ -120,12 +125,13 @@ def read_qrels(path: str | Path) -> Qrels:
 def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
     """(file and line, query_id, doc_id, relevance) of a `query_id 0 doc_id relevance` file, or of
     three columns separated by tabs, which may have names (BEIR's)."""
-    _, first = next(read_lines(path), (0, ""))
+    _, first = next(record_lines(path), (0, ""))
     beir = first.count("\t") == 2
     columns = "query_id doc_id relevance" if beir else "query_id 0 doc_id relevance"
     for number, fields in _rows(path, columns):
         if not (beir and _QRELS_HEADER.fullmatch(" ".join(fields))):
-            yield f"{path}:{number}", fields[0], fields[-2], fields[-1]
+            of = "" if beir or fields[1].lower() in _ITERATIONS else f", second column {fields[1]}"
+            yield f"{path}:{number}{of}", fields[0], fields[-2], fields[-1]
 
 
 def gathered_qrels(rows: Iterable[tuple[str, object, object, object]]) -> Qrels:
@@ -138,15 +144,18 @@ def gathered_qrels(rows: Iterable[tuple[str, object, object, object]]) -> Qrels:
         doc_id = identifier(place, "doc_id", document)
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
-            raise BadInput(f"{place}: query {query_id!r} judges document {doc_id!r} twice")
+            raise BadInput(
+                f"{place}: query {query_id!r} judges document {doc_id!r} twice; of several "
+                "subtopics or judges, keep one grade for each document"
+            )
         judged[doc_id] = grade_of(place, relevance)
     return qrels
 
 
-def gathered_run(rows: Iterable[tuple[str, object, object, object, int]]) -> "RankedFile":
+def gathered_run(rows: Iterable[tuple[str, object, object, object, float]]) -> "RankedFile":
     """The run of (place, query_id, doc_id, score, rank) of a data frame or a dictionary, ordered as
     in `read_run`; equal ranks are in no order. Raises `BadInput` with the place."""
-    ranked: dict[str, dict[str, tuple[int, float]]] = {}
+    ranked: dict[str, dict[str, tuple[float, float]]] = {}
     for place, query, document, score, rank in rows:
         query_id = identifier(place, "query_id", query)
         doc_id = identifier(place, "doc_id", document)
@@ -178,9 +187,7 @@ def identifier(place: str, kind: str, value: object) -> str:
     Raises `BadInput` for what is not an id."""
     if isinstance(value, str):
         require_identifier(place, kind, value)
-        if not value.isascii() and value.encode("utf-8", "replace").decode() != value:
-            raise BadInput(f"{place}: {kind} must be valid Unicode, found {shown(value)}")
-        return value
+        return unicode_text(place, kind, value)
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -197,9 +204,31 @@ def identifier(place: str, kind: str, value: object) -> str:
     )
 
 
+def unicode_text(place: str, kind: str, value: str) -> str:
+    """The text; raises `BadInput` for one with half of a surrogate pair, which no file can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{place}: {kind} must be valid Unicode, without half of a surrogate pair, found "
+            f"{shown(value)}"
+        ) from None
+    return value
+
+
+def rank_of(place: str, value: object) -> float:
+    """A rank as a number, which only breaks ties; 0 where a file has none. Raises `BadInput` for a
+    text that is no rank: the columns may be others."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NO_RANK):
+        return 0
+    if isinstance(value, Real) and math.isnan(value):
+        return 0
+    return score_of(place, value, "rank")
+
+
 def grade_of(place: str, value: object, name: str = "relevance", hint: str = "") -> int:
     """A grade as a whole number. Raises `BadInput` for anything else; `hint` says what to do about
-    a fraction."""
+    a fraction or a word."""
     grade: int | None = None
     if isinstance(value, str) and (match := _GRADE.fullmatch(value.strip())):
         grade = int(match[1])
@@ -208,12 +237,9 @@ def grade_of(place: str, value: object, name: str = "relevance", hint: str = "")
         if isinstance(number, Integral) or number.is_integer():
             grade = int(number)
     if grade is None:
-        fraction = (isinstance(value, Real) and value == value) or (
-            isinstance(value, str) and _NUMBER.fullmatch(value)
-        )
+        helps = isinstance(value, Real | str) and value == value and not isinstance(value, bool)
         raise BadInput(
-            f"{place}: {name} must be a whole number, found {described(value)}"
-            f"{hint if fraction and not isinstance(value, bool) else ''}"
+            f"{place}: {name} must be a whole number, found {described(value)}{hint * helps}"
         )
     if abs(grade) > MAX_GRADE:
         raise BadInput(
@@ -355,13 +381,32 @@ def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
 def is_run(path: Path) -> bool:
     """True if the first line of a file is that of a run."""
     try:
-        _, line = next(read_lines(path), (0, ""))
+        _, line = next(record_lines(path), (0, ""))
     except BadInput:
         return False
-    fields = line.split()
-    return len(fields) == 6 and bool(
-        _WHOLE_NUMBER.fullmatch(fields[3]) and _NUMBER.fullmatch(fields[4])
-    )
+    return is_ranked(line.split())
+
+
+def is_ranked(fields: Sequence[str]) -> bool:
+    """True for the fields of a line of a run, whose tag may have several words. Neither the second
+    column nor the rank is read by other tools, so both may be anything that is no other column."""
+    if len(fields) < 6 or not _NUMBER.fullmatch(fields[4]):
+        return False
+    has_rank = bool(_NUMBER.fullmatch(fields[3])) or fields[3].lower() in _NO_RANK
+    return has_rank and (len(fields) == 6 or fields[1].lower() in _ITERATIONS)
+
+
+def record_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number, line) of a TREC file of judgments or of a run, without the comments that
+    trec_eval 10 has: lines that begin with # and are none of a record."""
+    for number, line in read_lines(path):
+        if not (line.lstrip().startswith("#") and _is_comment(line.split())):
+            yield number, line
+
+
+def _is_comment(fields: Sequence[str]) -> bool:
+    judgment = len(fields) in (3, 4) and _GRADE.fullmatch(fields[-1])
+    return not (judgment or is_ranked(fields)) or fields[0] == "#"
 
 
 def _of_queries(path: Path) -> Iterator[tuple[str, list[_RankedLine]]]:
@@ -382,7 +427,7 @@ def _of_queries(path: Path) -> Iterator[tuple[str, list[_RankedLine]]]:
 
 def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
     """The documents of a query, best first."""
-    ranked: dict[str, tuple[int, float]] = {}
+    ranked: dict[str, tuple[float, float]] = {}
     for query_id, doc_id, rank, score, number in lines:
         if doc_id in ranked:
             raise BadInput(f"{path}:{number}: query {query_id!r} ranks document {doc_id!r} twice")
@@ -390,7 +435,7 @@ def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
     return _in_order(ranked)
 
 
-def _in_order(ranked: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+def _in_order(ranked: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     """{doc_id: score} of {doc_id: (rank, score)}: by score, then by rank, then by doc_id."""
     order = sorted(ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0]))
     return {doc_id: score for doc_id, (_, score) in order}
@@ -398,15 +443,16 @@ def _in_order(ranked: Mapping[str, tuple[int, float]]) -> dict[str, float]:
 
 def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
     for number, fields in _rows(path, "query_id Q0 doc_id rank score tag"):
-        query_id, _, doc_id, rank, text, _ = fields
+        query_id, _, doc_id, rank, text, *_ = fields
         # float() would also accept 1_000 and the digits of other scripts, unlike other tools.
         score = float(text) if _NUMBER.fullmatch(text) else math.nan
-        if not (_WHOLE_NUMBER.fullmatch(rank) and math.isfinite(score)):
+        place = int(rank) if _WHOLE_NUMBER.fullmatch(rank) else rank_of(f"{path}:{number}", rank)
+        if not math.isfinite(score):
             raise BadInput(
-                f"{path}:{number}: a rank must be a whole number and a score a finite one, found "
-                f"{shown(f'{rank} {text}')}{point_hint(text)}"
+                f"{path}:{number}: a score must be a finite number, found "
+                f"{shown(text)}{point_hint(text)}"
             )
-        yield query_id, doc_id, int(rank), score, number
+        yield query_id, doc_id, place, score, number
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
@@ -436,9 +482,14 @@ def _rows(path: Path, columns: str) -> Iterator[tuple[int, list[str]]]:
     """(line number, fields) of a file whose columns are separated by white space."""
     names = columns.split()
     places = [(i, names[i]) for i in (names.index("query_id"), names.index("doc_id"))]
-    for number, line in read_lines(path):
+    for number, line in record_lines(path):
         fields = line.split()
-        if len(fields) != len(names):
+        if len(fields) > 1 and fields[1].startswith("qid:"):
+            raise BadInput(
+                f"{path}:{number}: a line must be `{columns}`, found one of LETOR, which names "
+                "documents in a comment at most: write the judgments anew"
+            )
+        if len(fields) != len(names) and not (names[-1] == "tag" and is_ranked(fields)):
             prels = _PRELS if len(fields) == 5 and names[-1] == "relevance" else ""
             raise BadInput(
                 f"{path}:{number}: a line must be `{columns}`, found {shown(line)}{prels}"
@@ -462,9 +513,13 @@ def has_control(name: str) -> bool:
 def require_identifier(place: str, kind: str, name: str) -> None:
     """Raises `BadInput` for an invalid id; `place` is a file, or a file and line."""
     if name.split() != [name] or len(name) > MAX_NAME or has_control(name):
+        file = re.split(r":\d+|, ", place)[0]
+        by_text = kind == "query_id" and len(name.split()) > 1 and os.path.isfile(file)
+        to = f"{shlex.quote(file)} --queries QUERIES --to NEW.trec"  # or NEW.run
         raise BadInput(
             f"{place}: a {kind} must be one word without white space or control characters, of at "
             f"most {MAX_NAME} characters, found {shown(name)}"
+            + (f"; of texts of queries `ranksweep convert {to}` makes ids" if by_text else "")
         )
 
 

@@ -2,7 +2,9 @@
 reader does with all other fields: those that may change the meaning are refused, the rest is listed
 once."""
 
+import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,7 +18,18 @@ Fields = Mapping[str, str]
 
 UNUSED = "unused"
 """The name here of a field that a user does not want to be read."""
-LABELS = ("relevance", "label", "labels", "score", "scores", "grade", "grades", "rel", "gold")
+LABELS = (
+    "relevance",
+    "label",
+    "labels",
+    "score",
+    "scores",
+    "grade",
+    "grades",
+    "rel",
+    "gold",
+    "rating",
+)
 DOC_IDS = ("doc_id", "docid", "docno", "document_id", "corpus-id", "pid", "passage_id")
 QUERY_IDS = ("query_id", "query-id", "qid", "q_id", "topic_id")
 SENSITIVE = frozenset(
@@ -113,6 +126,9 @@ PAIRS = Schema(
 only the `relevance` tells. The names are those of sentence-transformers (triplets, n-tuples,
 labelled pairs and lists), FlagEmbedding, Tevatron, MLDR, DPR, MTEB, Cohere and ms-swift."""
 
+_CONVERTED = {JUDGMENT: ".trec", RANKED: ".run"}
+"""{schema: the ending of the file that `ranksweep convert` writes of it}."""
+
 FIELD_NAMES = (
     "doc_id",
     "text",
@@ -139,8 +155,14 @@ class Reading:
         self._unread: dict[str, None] = {}
 
     def remedy(self, flag: str, otherwise: str) -> str:
-        """What a message advises: a value of `--fields`, or something else without the flag."""
-        return f"--fields {flag}" if self._has_flag else otherwise
+        """What a message advises: a value of `--fields`; for a command without the flag something
+        else, or the command that has it."""
+        if self._has_flag:
+            return f"--fields {flag}"
+        if not (kind := _CONVERTED.get(self._schema)) or not os.path.isfile(self._source):
+            return otherwise
+        to = f"{shlex.quote(self._source)} --to NEW{kind} --fields ..."
+        return f"{otherwise}; in `ranksweep convert {to}`, {flag}"
 
     def required(
         self, place: str, found: Mapping[str, tuple[str, ...]], field: str, record: Record

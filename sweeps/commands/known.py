@@ -36,6 +36,7 @@ COMMANDS = {
     "models": ("models:main", "", "list ranking models, or a paper's settings (--profile)"),
     "completion": ("completion:main", "SHELL", "print the completion of commands for bash or zsh"),
     "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
+    "convert": ("convert:main", "FILE", "write judgments, runs or documents of other tools anew"),
     "cluster-files": ("cluster_files:main", "DIR", "write files for Ray, Slurm and Kubernetes"),
     "doctor": ("doctor.command:main", "", "check the environment and a collection before a sweep"),
 }

@@ -89,6 +89,8 @@ def measures(argv: Sequence[str]) -> int:
     import ir_measures
 
     known = ir_measures.measures.registry
+    ndeval = ir_measures.providers.registry["pyndeval"]
+    subtopics = {measure.NAME for measure in ndeval.SUPPORTED_MEASURES}
     rows = []
     for name, measure in {measure.NAME: measure for measure in known.values()}.items():
         takes = ", ".join(
@@ -98,6 +100,8 @@ def measures(argv: Sequence[str]) -> int:
         aliases = [alias for alias in known if alias != name and known[alias] is known[name]]
         text = re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0]
         also = f" (also {', '.join(aliases)})" if aliases else ""
+        if name in subtopics:
+            text = "Needs judgments of subtopics, which no file here has: compute it by ndeval"
         rows.append((name, f"{takes or 'no setting'}. {text}{also}"))
     _show(arguments, rows)
     put("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")

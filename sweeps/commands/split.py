@@ -16,6 +16,7 @@ from rank_core.data.groups import read_groups
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
 from rank_core.data.overlap import KEEP_APART, Seen, seen_in_training, shared_texts
 from rank_core.data.readers import documents, parse_fields
+from rank_core.data.store import DocumentStore
 from rank_core.data.tables import KINDS, kind_of
 from rank_core.data.trec import write_lines, write_qrels, write_queries, write_run
 from rank_core.data.vocabulary import Fields
@@ -92,7 +93,9 @@ def main(argv: Sequence[str]) -> int:
     try:  # as every command reads it
         [placed] = folder.glob("docs.*")
         named = Path(given.docs).absolute() if placed.is_symlink() else placed
-        check_folder(folder, {}, documents=named)
+        known = check_folder(folder, {}, documents=named)
+        for split, run in _of_known(runs, known, given.run).items():
+            write_run(folder / split / "first-stage.run.gz", run, tag="first-stage")
     except BadInput as error:
         shutil.rmtree(folder)
         raise BadInput(f"{error}; {folder} is not kept") from None
@@ -137,7 +140,8 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
 
 
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
-    judged, texts = named_qrels(qrels, fields), named_queries(queries, fields)
+    texts = named_queries(queries, fields)
+    judged = named_qrels(qrels, fields, texts)
     if lacking := [query_id for query_id in judged if query_id not in texts]:
         raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which is not in {queries}")
     return judged, {query_id: text for query_id, text in texts.items() if query_id in judged}
@@ -172,6 +176,33 @@ def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[
         elif less:
             warn(f"--run ranks no query of {split}: BM25 over all documents ranks them instead")
     return {split: of_split for split, of_split in runs.items() if of_split}
+
+
+def _of_known(runs: Mapping[str, Run], known: DocumentStore, source: str) -> dict[str, Run]:
+    """The runs with documents that --docs lacks, without these: an index is often newer than a
+    dump. Most of them missing is another mistake."""
+    lost: dict[str, None] = {}
+    changed, pairs = dict[str, Run](), 0
+    for split, run in runs.items():
+        kept = {q: {d: s for d, s in own.items() if d in known} for q, own in run.items()}
+        lost |= {d: None for own in run.values() for d in own if d not in known}
+        pairs += sum(map(len, kept.values()))
+        if sum(map(len, kept.values())) < sum(map(len, run.values())):
+            changed[split] = kept
+        if not any(kept.values()):
+            raise BadInput(f"--run {source}: no document of {split} is in --docs")
+    number = sum(len(own) for run in runs.values() for own in run.values())
+    if 2 * pairs < number:
+        raise BadInput(
+            f"--run {source}: --docs lacks most of its documents, such as {next(iter(lost))}: are "
+            "they of one index?"
+        )
+    if lost:
+        warn(
+            f"--run: {number - pairs:,} of {number:,} candidates are left out, as --docs lacks "
+            f"their documents, such as {next(iter(lost))}"
+        )
+    return changed
 
 
 def _write_queries(place: Path, judged: JudgedQueries) -> None:

@@ -24,20 +24,25 @@ from rank_core.checkpoints.weights import SEED, WEIGHTS, stored_cell
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import (
+    SEPARATOR,
     check_columns,
     delimited_rows,
+    hits_in,
     json_records,
     unique_fields,
 )
 from rank_core.data.trec import (
     RankedFile,
     gathered_run,
-    grade_of,
     identifier,
+    is_ranked,
     open_content,
     point_hint,
+    rank_of,
     read_lines,
     read_ranked,
+    record_lines,
+    unicode_text,
 )
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
@@ -353,7 +358,12 @@ def _of_file(path: Path, named: str = "") -> Held:
     where = named or str(path)
     with open_content(path) as content:
         is_parquet = content.read(4) == b"PAR1"
-    number, line = (0, "") if is_parquet else next(read_lines(path), (0, ""))
+    lines = iter(()) if is_parquet else record_lines(path)
+    number, line = next(lines, (0, ""))
+    if SEPARATOR.fullmatch(line.strip()):
+        number, line = next(lines, (0, ""))
+    if is_ranked(line.split()):  # whatever its query id begins with
+        return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
     if is_parquet or line.lstrip().startswith(("{", "[")):
         return _held(_parquet(path) if is_parquet else _json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
@@ -362,7 +372,7 @@ def _of_file(path: Path, named: str = "") -> Held:
         check_columns(f"{path}:{number}", header)
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
-    if len(fields) == 6:
+    if len(fields) == 6:  # with a bad rank or score, which its reader names
         return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
     found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
     named_text = len(fields) == 3 and (fields[0] == "runid" or _TEXT_VALUE.fullmatch(fields[2]))
@@ -451,6 +461,8 @@ def _json(path: Path) -> pd.DataFrame:
     for place, record in json_records(path, as_list=first.startswith("[")):
         if any(isinstance(value, list | dict) for value in record.values()):
             raise BadInput(f"{place}: values must be texts and numbers, not lists and objects")
+        for name, value in record.items():
+            unicode_text(place, name, value if isinstance(value, str) else name)
         rows.append(record)
     return pd.DataFrame(rows)
 
@@ -466,11 +478,15 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 def _of_object(path: Path, whole: dict[str, Any]) -> pd.DataFrame:
     """The table of one JSON object: MLflow's, or the only record of its file."""
     if not {"columns", "data"} <= whole.keys():
+        if {"hits", "responses", "response"} & whole.keys():  # of a search engine
+            return pd.DataFrame([record for _, record in hits_in(str(path), whole)])
         if any(isinstance(value, list | dict) for value in whole.values()):
             raise BadInput(
                 f"{path}: not a table in JSON, which is a list of records with query_id, measure, "
                 'value, a record per line, or {"columns": [...], "data": [[...]]}'
             )
+        for name, value in whole.items():
+            unicode_text(str(path), name, value if isinstance(value, str) else name)
         return pd.DataFrame([whole])
     try:
         return pd.DataFrame(whole["data"], columns=whole["columns"])
@@ -634,7 +650,7 @@ def _check_undivided(frame: pd.DataFrame, where: str) -> None:
 def _run(frame: pd.DataFrame, row: str) -> RankedFile:
     places = [f"{row}{number}" for number in frame.index]
     given = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
-    ranks = [grade_of(place, rank, "rank") for place, rank in zip(places, given, strict=True)]
+    ranks = [rank_of(place, rank) for place, rank in zip(places, given, strict=True)]
     columns = (frame["query"], frame["document"], frame["score"], ranks)
     return gathered_run(zip(places, *columns, strict=True))
 

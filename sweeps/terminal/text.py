@@ -117,6 +117,11 @@ def numbered(number: float, noun: str) -> str:
     return f"{number:,.10g} {noun}" + ("s" if number > 1 or number == 0 else "")
 
 
+def num_queries(number: int) -> str:
+    """`1 query`, `2 queries`."""
+    return f"{number:,} {'query' if number == 1 else 'queries'}"
+
+
 def in_words(number: int) -> str:
     """`two`; above ten `12`."""
     words = "no one two three four five six seven eight nine ten".split()

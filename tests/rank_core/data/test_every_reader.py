@@ -617,7 +617,10 @@ def test_advice_names_a_flag_only_where_there_is_one(tmp_path):
     ):
         with pytest.raises(BadInput, match="bm25_score") as refused:
             frame_qrels(judged) if isinstance(judged, pd.DataFrame) else qrels_of(judged, fields)
-        assert ("--fields" in str(refused.value)) == has_flag
+        advice = str(refused.value)
+        command = f"`ranksweep convert {judged} --to NEW.trec --fields ...`"
+        assert ("--fields bm25_score=OURS" in advice) == has_flag
+        assert (command in advice) == (judged is given["csv"] and not has_flag)
 
 
 @pytest.mark.parametrize(
