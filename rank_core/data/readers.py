@@ -19,6 +19,7 @@ from rank_core.data.trec import (
     grade_of,
     identifier,
     iter_run,
+    noted,
     qrels_lines,
     query_lines,
     rank_of,

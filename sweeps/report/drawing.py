@@ -4,6 +4,7 @@ import html
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,9 @@ class Drawing:
 def style() -> Iterator[None]:
     """The style of the report's figures, whatever the user's matplotlibrc says: decorate what draws
     them."""
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # Names in a script that the font lacks: the tables beside a figure have them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield

@@ -7,6 +7,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from rank_core.data.judged import (
+    depth_note,
+    judged_depth,
+    num_without_relevant,
+    without_relevant_note,
+)
 from rank_core.data.own_documents import own_ids
 from rank_core.data.trec import RankedFile, order_notes
 from rank_core.errors import BadInput
@@ -130,3 +136,7 @@ def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
     yield from (f"Note: {note}" for note in order_notes(ranked))
     if own := own_ids(run, qrels):
         yield f"Note: {own}"
+    if depth := judged_depth(qrels, run):
+        yield f"Note: {depth_note(depth, 'the run')}."
+    if number := num_without_relevant(qrels):
+        yield f"Note: {without_relevant_note(number, len(qrels))}."

@@ -31,7 +31,9 @@ FEW_SEEDS = 5
 TWO_SEEDS = "Two seeds cannot decide: three are needed."
 HERE = "DIR"
 """The folder of a sweep in its own report, which may be anywhere."""
-_UNTRAINED = re.compile(r"bm25|rm3|tf.?idf|first.?stage", re.IGNORECASE)
+_UNTRAINED = re.compile(r"bm25[a-z]?|rm3|tf|idf|tfidf|qld?|dirichlet|dph|pl2|first|stage")
+_BESIDE = re.compile(r"k1|b|run|default|tuned|top|lucene|anserini|pyserini|terrier|okapi|title")
+"""Words of a name that say that a system is not trained, and those that may stand beside them."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,18 @@ def _cost(sweep: Sweep, num_seeds: int) -> str:
 
 
 def declarable(analysis: Analysis) -> list[str]:
-    """The systems of a third party with one run whose names say that they are not trained."""
+    """The systems of a third party with one run whose names say that they are not trained, in every
+    word: `bm25+bert` is."""
     names = [system.cell.cell for system in analysis.single if analysis.sweep.third_party]
-    return [name for name in names if _UNTRAINED.search(name)]
+    return [name for name in names if is_untrained(name)]
+
+
+def is_untrained(name: str) -> bool:
+    """True for `BM25`, `bm25.k1=0.9.b=0.4.top1000`, `bm25+rm3`; False for `bm25+bert-mp`."""
+    words = [word for word in re.findall(r"[a-z]+\d?\d?[a-z]?|\d+", name.lower()) if word]
+    words = [re.sub(r"(?<=^top|^run)\d+", "", word) for word in words if not word.isdigit()]
+    known = [word for word in words if _UNTRAINED.fullmatch(word)]
+    return bool(known) and all(_UNTRAINED.fullmatch(w) or _BESIDE.fullmatch(w) for w in words)
 
 
 def declaration(analysis: Analysis) -> str:

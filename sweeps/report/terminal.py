@@ -80,15 +80,15 @@ def answer_lines(
         (other_choice(analysis, found), 0 if states_a_file else 1),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
-        *((note, 1 if typed else 0) for note in notes),
+        *((note, 1 if typed and place else 0) for place, note in enumerate(notes)),
         *((text, 2) for text in _warnings(analysis)),
         (why, 4 if step and step.command else 0),  # without a command the words are the step
         ("--verbose explains these numbers." * bool(typed), 5),
     ]
-    count = f"--verbose prints {numbered(len(notes), 'note')} on the runs."
+    count = f"--verbose prints {numbered(len(notes) - 1, 'more note')} on the runs."
     for least in range(5, -1, -1):
         parts = [text for text, rank in ranked if text and rank <= least]
-        parts += [count] * bool(notes and typed and not least)
+        parts += [count] * bool(len(notes) > 1 and typed and not least)
         lines = [line for text in parts for line in wrapped(text)]
         if len(lines) + len(after) <= MOST_LINES:
             break

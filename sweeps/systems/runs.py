@@ -5,6 +5,7 @@ or, of several, the mean over them.
 """
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,22 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import pandas as pd
 
+from rank_core.data.judged import (
+    SEEN,
+    depth_note,
+    judged_depth,
+    num_without_relevant,
+    without_relevant_note,
+)
 from rank_core.data.named_files import named_qrels
 from rank_core.data.own_documents import own_ids
 from rank_core.data.readers import dictionary_qrels, frame_qrels
-from rank_core.data.trec import RankedFile, order_notes
+from rank_core.data.trec import RankedFile, order_notes, unicode_text
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, mean_values, per_query
 from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
+from rank_core.stats.matrix import identical_seeds
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.sweep_file import MEASURE, ROPE, Cell, SweepFile
 from sweeps.systems.clusters import (
@@ -147,7 +156,7 @@ def run_systems(
     """
     _check_separate(systems)
     by_system = _by_collection(systems, tracking_uri)
-    names = [*by_system]
+    names = [unicode_text("systems", "a name", name) for name in by_system]
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
@@ -158,6 +167,8 @@ def run_systems(
     _check_on_all(by_system, sets, separate_runs=separate_runs)
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes, moved = _measured(runs, sets, ties)
+    alike = dict(_alike(scores, runs))
+    notes += alike.values()
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
     tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "correct_over": correct_over}
@@ -175,6 +186,7 @@ def run_systems(
         tie_policy=TIES[ties] if "ties" in trials else GIVEN,
         digits=digits,
         notes=tuple(notes),
+        alike=tuple(alike),
         separate_runs=tuple(names) if separate_runs else _trained(runs),
         **_of_sets(runs, sets, ties),
         **_of_queries(runs, sets, clusters),
@@ -600,14 +612,19 @@ def _measured(
             queries = set(ranking or () if part.values is None else part.values["query_id"])
             answered |= queries
             of_file = order_notes(file) if file else ()
-            for note in (*_lost(queries, own), *of_file, *filter(None, [part.note])):
+            seen_by = _seen_by(ranking or {}, own)
+            for note in (*seen_by, *_lost(queries, own), *of_file, *filter(None, [part.note])):
                 lost.setdefault(note, []).append(part.name)
         trial = {"cell": run.system, "seed": run.seed, "status": "done"}
         trials.append(trial | ({"ties": tied} if ranked else {}))
     count = sum(len(run.on) for run in runs)
+    order = sorted(lost, key=lambda note: not note.startswith(SEEN))  # in doubt, it alone is said
     notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
-             for note, own in lost.items()]  # fmt: skip
+             for note in order for own in [lost[note]]]  # fmt: skip
     for one in sets:
+        if one.where and (number := num_without_relevant(one.qrels)):
+            of_set = f"{one.name}: " if len(sets) > 1 else ""
+            notes.append(f"{of_set}{without_relevant_note(number, len(one.qrels))}.")
         if missing := len(one.qrels.keys() - answered):  # most often those of another split
             of_set = f" of {one.name}" if len(sets) > 1 else ""
             notes.append(
@@ -649,6 +666,28 @@ def means_by_rules(
 
 def _other_rule(ties: str) -> str:
     return next(rule for rule in TIES if rule != ties)
+
+
+def _seen_by(ranking: Run, sets: Sequence[QuerySet]) -> Iterator[str]:
+    """The note on judgments of what a run showed."""
+    for one in sets:
+        if depth := judged_depth(one.qrels, ranking):
+            yield f"{depth_note(depth, 'the run')}."
+
+
+def _alike(scores: pd.DataFrame, runs: Sequence[SystemRun]) -> Iterator[tuple[str, str]]:
+    """(system, note) of each system of which two runs have equal values on all queries: trainings
+    may end at one ranking, and a seed may have no effect."""
+    named = {(run.system, run.seed): " and ".join(p.name for p in run.on.values()) for run in runs}
+    for system, own in scores.groupby("cell", sort=False, observed=True):
+        if seeds := identical_seeds(own):
+            first, second = (named[str(system), seed] for seed in seeds)
+            yield (
+                str(system),
+                f"{first} and {second} have identical values for all queries. They count as two "
+                f"training runs of {system} without a difference between them; if its seed changes "
+                f"nothing, name one run of it (--deterministic {shlex.quote(str(system))}).",
+            )
 
 
 def _other_scale(scores: pd.DataFrame) -> Iterator[str]:

@@ -15,6 +15,12 @@ from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.folder import DECLARED, SPLITS
 from rank_core.data.folds import FEW_QUERIES
 from rank_core.data.groups import document_clusters, share_documents
+from rank_core.data.judged import (
+    depth_note,
+    judged_depth,
+    num_without_relevant,
+    without_relevant_note,
+)
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_groups, shared_texts
 from rank_core.data.store import DocumentStore, num_ranked
 from rank_core.data.transforms.expression import base_of
@@ -107,6 +113,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         yield from unread_letters(config.collection, collection)
         for name, split in collection.splits.items():
             yield recall(name, split, config.evaluation, _texts_alone(collection))
+            yield from what_judgments_tell(name, split, collection.first_stage or "the first stage")
         yield from gaps(collection)
         yield from shared_queries(collection)
         yield from shared_subjects(collection)
@@ -176,6 +183,23 @@ def recall(
         "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
         f"SPLIT/NAME.run){larger}",
     )
+
+
+def what_judgments_tell(name: str, split: Split, ranker: str) -> Iterator[Finding]:
+    """The findings on judgments of what a first stage showed, as clicks are, and on queries of
+    which they say nothing. Training uses both."""
+    if name == "train":
+        return
+    if depth := judged_depth(split.qrels, split.candidates):
+        yield Finding(
+            "warning",
+            f"{name}: {depth_note(depth, ranker)}",
+            "a system that brings other documents to the top is measured as worse",
+            "judge the first documents of other systems as well",
+        )
+    if number := num_without_relevant(split.qrels):
+        note = without_relevant_note(number, len(split.qrels))
+        yield Finding("note", f"{name}: {note}", "they shrink all means and differences alike")
 
 
 def unread_letters(name: str, collection: Collection) -> Iterator[Finding]:
