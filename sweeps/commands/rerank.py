@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cached_property
 from pathlib import Path
 
@@ -146,6 +148,28 @@ def main(argv: Sequence[str]) -> int:
 def rerank_run(job: RerankJob) -> None:
     """Reranks the missing shards of a job in this process, and writes the run."""
     number = open_job(job)
+    with _alone(job):
+        _rerank_missing(job, number)
+
+
+@contextmanager
+def _alone(job: RerankJob) -> Iterator[None]:
+    """Refuses a job that another command is at. Its lock ends with its process."""
+    job.parts.mkdir(parents=True, exist_ok=True)
+    with (job.parts / "lock").open("a") as file:
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(
+                f"another command is writing {job.out}: wait for its end, or name another --out"
+            ) from None
+        if Path(job.out).exists():  # it ended just now
+            shutil.rmtree(job.parts, ignore_errors=True)
+            raise BadInput(f"--out must be a new file, but {job.out} exists")
+        yield
+
+
+def _rerank_missing(job: RerankJob, number: int) -> None:
     shards = [shard for shard in range(number) if not job.part(shard).exists()]
     depth = job.depth or job.model.config.evaluation.depth
     if longer := sum(len(ranked) > depth for ranked in job.first_stage.values()):

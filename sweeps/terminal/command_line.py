@@ -168,6 +168,12 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
         )
         return BAD_INPUT
+    except ValueError as error:
+        if not str(error).startswith("Key backend:"):
+            raise
+        backend = shown(os.environ.get("MPLBACKEND", ""))
+        print_error(f"MPLBACKEND={backend} is no backend of matplotlib; none is needed: unset it")
+        return BAD_INPUT
     except RuntimeError:  # pathlib's, for which it has no class
         if has_home():
             raise
