@@ -83,6 +83,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
         confirms=confirms,
         published=tuple(map(asdict, reference.published)) if reference else (),
         tags=source_tags(plan.experiment.source),
+        excluded=tuple(f"{item.label}: {item.reason}" for item in plan.removed),
         **described_cells(plan),
     )
 

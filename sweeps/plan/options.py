@@ -309,6 +309,14 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
         )
 
 
+def check_different(name: str, values: Sequence[Any]) -> None:
+    """Refuse a value of a grid that is given twice: a plan would have fewer cells than was
+    asked."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise BadInput(f"a value of a grid is given once, got {name}={shown(value)} twice")
+
+
 def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     listed, number = arguments.seeds, arguments.num_seeds
     if listed is None:
@@ -347,7 +355,9 @@ def _settings(
         if span := parse_range(name, text):
             ranges[name] = span
         elif len(texts) > 1:
-            grids[name] = [parse_setting(name, absolute(name, part)) for part in texts]
+            values = [parse_setting(name, absolute(name, part)) for part in texts]
+            check_different(name, values)
+            grids[name] = values
         else:
             settings[name] = parse_setting(name, absolute(name, text))
     return settings, grids, ranges

@@ -11,7 +11,7 @@ from rank_core.parsing import parsed_toml
 from rank_core.settings.config import checked_setting
 from sweeps.plan.experiment import Experiment, Grid, Settings
 from sweeps.plan.flags import SEARCH_FLAGS
-from sweeps.plan.options import MOST_POINTS, Preset, absolute
+from sweeps.plan.options import MOST_POINTS, Preset, absolute, check_different
 from sweeps.plan.profiles import profile
 from sweeps.plan.reference import flat, parse_reference
 from sweeps.plan.search_options import SEARCHES
@@ -93,6 +93,7 @@ def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[
         if not isinstance(listed, list) or not listed:
             raise BadInput(f"grid must have a list of values for {name}, got {shown(listed)}")
         axes[name] = [_value("grid", name, value, folder) for value in listed]
+        check_different(name, axes[name])
     size = len(table["points"]) if "points" in table else math.prod(map(len, axes.values()))
     if size > MOST_POINTS:
         raise BadInput(f"a sweep has at most {MOST_POINTS:,} points, got {size:,}")
@@ -100,6 +101,7 @@ def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[
     points: list[Settings] = [dict(zip(axes, values, strict=True)) for values in product]
     if "points" in table:
         points = [_settings("points", point, folder) for point in table["points"]]
+        check_different("points", points)
         names = list(dict.fromkeys(name for point in points for name in point))
         for number, point in enumerate(points, 1):
             if missing := [name for name in names if name not in point]:

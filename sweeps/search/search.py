@@ -82,8 +82,13 @@ class Search(ABC):
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
         """Lines for the plan on a terminal."""
-        drawn = f" drawn from {source(plan)}" if plan.search.num_configs else ""
-        yield f"search      {plan.search.name} of {len(plan.cells) - 1} configurations{drawn}"
+        drawn, asked = "", plan.search.num_configs
+        if asked:
+            drawn = f" drawn from {source(plan)}"
+        number = len(plan.cells) - 1
+        yield f"search      {plan.search.name} of {number} configurations{drawn}"
+        if asked and number < asked:
+            yield f"            {asked} were asked for: no further ones differ and can run"
 
     @abstractmethod
     def decide(self) -> Decision:

@@ -62,6 +62,7 @@ class SweepFile:
     seeds: tuple[int, ...] = ()
     trials: tuple[str, ...] = ()  # names of all that any command on this folder has planned
     swept: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()  # points that were asked for and no cells, with the reasons
     baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
     deterministic: tuple[str, ...] = ()  # cells with one possible run
     alpha: float = 0.05

@@ -49,6 +49,9 @@ TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
 FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
 
 
+_EXCLUDED = 5  # points that notes name
+
+
 @dataclass(frozen=True)
 class Serving:
     """The answer of a sweep over windows and aggregations of a model as it is."""
@@ -217,6 +220,8 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         values = read_scores(records, [state.name for state in states if state.status.used])
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     labels = [cell.label or cell.cell for cell in file.cells]
+    left = len(file.excluded) - _EXCLUDED
+    more = (f"Excluded: {left:,} more points.",) if left > 0 else ()
     sweep = Sweep(
         about=file,
         records=records,
@@ -235,6 +240,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         collections={"": file.measures},
         indexes=index_facts(records, file.cells, states),
         machines=machines_of(states),
+        notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,
     )
     return with_clusters(sweep)
 

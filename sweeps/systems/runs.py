@@ -168,8 +168,7 @@ def run_systems(
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes, moved = _measured(runs, sets, ties)
     alike = dict(_alike(scores, runs))
-    notes += alike.values()
-    notes += [] if measures else _not_shown(runs, sets)
+    notes += [*alike.values(), *([] if measures else _not_shown(runs, sets))]
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
     tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "correct_over": correct_over}
     tests |= {"rope": margin, "paired_seeds": paired_seeds}
@@ -191,12 +190,8 @@ def run_systems(
         **_of_sets(runs, sets, ties),
         **_of_queries(runs, sets, clusters),
     )
-    return RunSystems(
-        runs,
-        sets,
-        sweep,
-        tie_notes(int(trials.get("ties", pd.Series([0])).sum()), ties, moved, digits),
-    )
+    tied = int(trials.get("ties", pd.Series([0])).sum())
+    return RunSystems(runs, sets, sweep, tie_notes(tied, ties, moved, digits))
 
 
 def _described(

@@ -160,19 +160,10 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             raise
         print_error(str(not_installed(error.name, "sweep")))
         return BAD_INPUT
-    except UnicodeEncodeError as error:  # a name whose bytes are no UTF-8
-        if error.reason != "surrogates not allowed":
-            raise
-        name = shown_path(error.object)
-        print_error(
-            str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
-        )
-        return BAD_INPUT
     except ValueError as error:
-        if not str(error).startswith("Key backend:"):
+        if not (text := _of_environment(error)):
             raise
-        backend = shown(os.environ.get("MPLBACKEND", ""))
-        print_error(f"MPLBACKEND={backend} is no backend of matplotlib; none is needed: unset it")
+        print_error(text)
         return BAD_INPUT
     except RuntimeError:  # pathlib's, for which it has no class
         if has_home():
@@ -208,6 +199,17 @@ def _open_closed_streams() -> None:
                 pass
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+def _of_environment(error: ValueError) -> str:
+    """What a name whose bytes are no UTF-8, or a variable of matplotlib, broke; "" for others."""
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        name = shown_path(error.object)
+        return str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
+    if str(error).startswith("Key backend:"):
+        backend = shown(os.environ.get("MPLBACKEND", ""))
+        return f"MPLBACKEND={backend} is no backend of matplotlib; none is needed: unset it"
+    return ""
 
 
 def _see_working_directory() -> None:

@@ -86,7 +86,7 @@ def test_nothing_else_parses():
     found = [
         f"{module}:{node.lineno}"
         for module, path in MODULES.items()
-        # The errors of `parsing` are redacted by `secrets`, whose readers find nothing in bad files.
+        # `secrets` redacts the errors of `parsing`; of a bad file it finds nothing.
         if module not in ("rank_core.parsing", "rank_core.secrets")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)

@@ -281,3 +281,21 @@ def test_the_language_of_the_documents_is_kept(files, tmp_path):
     assert main(["split", *files, "--to", "declared"]) == 0
     languages = [load_collection(name).language for name in ("plain", "declared")]
     assert languages == ["", "pt"]
+
+
+def test_candidates_that_the_documents_lack_are_counted_and_left_out(files, tmp_path, capsys):
+    """An index is often newer than a dump; one of another collection is refused."""
+    ranked = [(f"q{n}", d) for n in range(1, 60) for d in (f"d{n}", "new", "d0")]
+    lines = "".join(f"{q} Q0 {d} {n} {100 - n % 3} t\n" for n, (q, d) in enumerate(ranked))
+    (tmp_path / "es.run").write_text(lines)
+    assert main(["split", *files, "--to", "mine", "--run", "es.run"]) == 0
+    assert "59 of 177 candidates are left out" in capsys.readouterr().err
+    collection = load_collection("mine")
+    for split in collection.splits.values():
+        for query_id in split.queries:
+            assert set(split.candidates[query_id]) == {f"d{query_id[1:]}", "d0"}
+    others = "".join(f"q{n} Q0 other{k} {k} {9 - k} t\n" for n in range(1, 60) for k in range(5))
+    (tmp_path / "other.run").write_text(lines + others)
+    assert main(["split", *files, "--to", "no", "--run", "other.run"]) == 2
+    assert "--docs lacks most of its documents, such as" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()

@@ -14,6 +14,8 @@ from scipy import stats
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
 from sweeps.commands.compare.output import comparison_text, write_files
+from sweeps.commands.design import main as design
+from sweeps.commands.measure import main as measure
 from sweeps.report.comparison import compare_runs
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
@@ -96,7 +98,9 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     assert "short.run.gz: 2 judged queries" in comparison_text(found)  # Python says them all
     qrels = str(folder / "qrels.txt")
     assert main([str(folder / "maxp.1.run"), str(short), "--qrels", qrels]) == 0
-    assert "--verbose prints 2 notes on the runs." in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "short.run.gz: 2 judged queries" in shown  # the first note is always said
+    assert "--verbose prints 1 more note on the runs." in shown
     text = comparison_text(found, verbose=True)
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
@@ -281,3 +285,59 @@ def test_judgments_without_two_queries_and_a_relevant_document_are_refused(
     (tmp_path / "bad.qrels").write_text("\n".join([*lines, ""]))
     with pytest.raises(BadInput, match=r"bad\.qrels"):
         main([f"{folder}/maxp.*.run", "--qrels", f"{tmp_path}/bad.qrels"])
+
+
+def test_trainings_that_end_at_one_ranking_are_a_note_that_names_them(
+    folder: Path, tmp_path: Path, capsys
+) -> None:
+    """Other scores, one ranking; a copy of a run is refused."""
+    lines = (folder / "maxp.1.run").read_text().splitlines()
+    scaled = [line.split() for line in lines]
+    for fields in scaled:
+        fields[4] = str(2 * float(fields[4]))
+    (tmp_path / "maxp.9.run").write_text("".join(f"{' '.join(own)}\n" for own in scaled))
+    own = f"maxp={folder}/maxp.1.run,{folder}/maxp.2.run,{tmp_path}/maxp.9.run"
+    arguments = [f"firstp={folder}/firstp.*.run", own, "--qrels", f"{folder}/qrels.txt"]
+    assert main(arguments) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "maxp.1.run and maxp.9.run have identical values for all queries" in shown
+    assert design([*arguments[:2], *arguments[2:], "--delta", ".1"]) == 0
+    copied = f"maxp={folder}/maxp.1.run,{tmp_path}/copy.run"
+    (tmp_path / "copy.run").write_bytes((folder / "maxp.1.run").read_bytes())
+    with pytest.raises(BadInput, match="has the content of"):
+        main([arguments[0], copied, *arguments[2:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_declared"),
+    [("BM25", True), ("bm25.k1=0.9.b=0.4.top1000", True), ("tf-idf", True), ("bm25+rm3", True),
+     ("bm25+bert-mp", False), ("bm25-t5", False), ("splade-bm25", False), ("run1", False)],
+)  # fmt: skip
+def test_the_next_step_declares_no_trained_system(
+    folder: Path, tmp_path: Path, capsys, name: str, is_declared: bool
+) -> None:
+    (tmp_path / f"{name}.run").write_bytes((folder / "maxp.1.run").read_bytes())
+    (tmp_path / "BM25_.run").write_bytes((folder / "firstp.1.run").read_bytes())
+    runs = [str(tmp_path / "BM25_.run"), str(tmp_path / f"{name}.run")]
+    assert main([*runs, "--qrels", f"{folder}/qrels.txt"]) == 0
+    commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: ")]
+    assert bool(commands) == is_declared
+    for command in commands:
+        assert "--deterministic BM25_" in command and f"--deterministic {name}" in command
+
+
+def test_judgments_of_what_one_run_showed_are_said(folder: Path, tmp_path: Path, capsys) -> None:
+    """With queries that count 0 for all."""
+    lists = "".join(
+        f"q{q} Q0 d{d} {d} {30 - d} t\n" for q in range(NUM_QUERIES) for d in range(1, 21)
+    )
+    (tmp_path / "shown.run").write_text(lists)
+    clicks = "".join(f"q{q} 0 d{d} {int(q > 2)}\n" for q in range(NUM_QUERIES) for d in (1, 4))
+    (tmp_path / "clicks.qrels").write_text(clicks)
+    judged = ["--qrels", f"{tmp_path}/clicks.qrels"]
+    assert main([f"{tmp_path}/shown.run", f"{folder}/maxp.1.run", *judged, "--verbose"]) == 0
+    assert measure([f"{tmp_path}/shown.run", *judged]) == 0
+    compared, measured = capsys.readouterr().out.split("shown.run: 40 judged queries")
+    for text in (" ".join(compared.split()), " ".join(measured.split())):
+        assert "Every judgment is among the first 4 documents of the run" in text
+        assert "3 of 40 judged queries have no relevant document and count 0" in text
