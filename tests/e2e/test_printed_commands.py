@@ -27,6 +27,8 @@ __all__ = ["stop_when_parsed"]
 
 NEXT_STEPS = "tests/e2e/test_next_steps.py"
 RUN = {
+    "rank_core/data/trec.py:require_identifier": "tests/sweeps/commands/test_convert.py",
+    "rank_core/data/vocabulary.py:Reading.remedy": "tests/rank_core/data/test_advice.py",
     "sweeps/commands/board/command.py:main": "test_a_bundle_is_verified_by_the_printed_command",
     "sweeps/commands/bundle.py:main": "test_a_bundle_is_verified_by_the_printed_command",
     "sweeps/commands/compare/command.py:main": "test_a_comparison_is_made_again",
