@@ -15,14 +15,15 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.comparison import RunComparison
 from sweeps.report.conclusions import conclusions
 from sweeps.report.figures import figures
+from sweeps.report.headline import cost_text, headline
 from sweeps.report.html import table_part
 from sweeps.report.next_step import next_step
-from sweeps.report.recommendation import cost_text, other_choice, recommendation
 from sweeps.report.reliability import assess
 from sweeps.report.results import page_table, paper_table
 from sweeps.report.table import latex, markdown, wrapped
 from sweeps.report.terminal import table_text
 from sweeps.store.scores import TEXTS
+from sweeps.systems.choice import Choice
 from sweeps.terminal.escape import markdown_text
 
 _TESTED = tuple(
@@ -72,7 +73,7 @@ class TestedTable:
         )
 
     def markdown(self) -> str:
-        """The recommendation, then the table with its caption, for a README.
+        """The headline, then the table with its caption, for a README.
 
         Examples:
             >>> import ranksweep
@@ -81,7 +82,7 @@ class TestedTable:
             | system | ... |
             ...
         """
-        sentence = markdown_text(recommendation(self._analysis).sentence)
+        sentence = markdown_text(headline(self._analysis).text)
         return f"{sentence}\n\n{markdown(paper_table(self._analysis))}"
 
     @takes(label=text)
@@ -116,8 +117,8 @@ class TestedTable:
 
     def _repr_html_(self) -> str:
         step = next_step(self._analysis)
-        found = recommendation(self._analysis)
-        sentences = [found.sentence, cost_text(found), other_choice(self._analysis, found)]
+        found = headline(self._analysis)
+        sentences = [found.text, cost_text(found)]
         sentences += [*conclusions(self._analysis), *(step.lines if step else [])]
         sentences = [sentence for sentence in sentences if sentence]
         return table_part(page_table(self._analysis), sentences)
@@ -189,6 +190,19 @@ class Sweep:
 
         self._table = TestedTable(analysis, table_text(analysis))
 
+    @property
+    def choice(self) -> Choice | None:
+        """The system that the sweep chose on dev, which the report names, `export` writes and
+        `--confirm` trains again; None where nothing has finished.
+
+        Examples:
+            >>> import ranksweep
+            >>> choice = ranksweep.load("results/window_stride/woods").choice
+            >>> choice.label, choice.split
+            ('MaxP 40/20 +BM25', 'dev')
+        """
+        return self._analysis.choice
+
     def table(self) -> TestedTable:
         """The tested table of all systems and measures.
 
@@ -213,7 +227,7 @@ class Sweep:
         return self.table()._repr_html_()
 
     def __repr__(self) -> str:
-        sentence = "\n".join(wrapped(recommendation(self._analysis).sentence))
+        sentence = "\n".join(wrapped(headline(self._analysis).text))
         return f"{self.name}: {self.question}\n\n{self.table()!r}\n\n{sentence}"
 
 

@@ -153,7 +153,7 @@ def write_model(
         if (frequencies := _frequencies(config, backbone)) is not None:
             arrays = {k: np.ascontiguousarray(v) for k, v in frequencies._asdict().items()}
             save_arrays(arrays, unfinished / FREQUENCIES)
-        _write_head_and_tokenizer(model, config, backbone, unfinished, alone=not first_stage)
+        _write_head_and_tokenizer(model, config, backbone, unfinished)
         if model_class(config.model.name).chunk_pooling:
             named = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config.override(computed), named, first_stage)
@@ -408,13 +408,13 @@ def _write_serving(
 
 
 def _write_head_and_tokenizer(
-    model: Ranker, config: TrialConfig, backbone: Backbone, folder: Path, *, alone: bool
+    model: Ranker, config: TrialConfig, backbone: Backbone, folder: Path
 ) -> None:
-    """Writes the tokenizer, for sentence-transformers where the model `alone` scores, and the head
+    """Writes the tokenizer, for sentence-transformers, which ranks by the model alone, and the head
     with which a sweep may start, with the pooling that it reads."""
     if isinstance(model, BiEncoder):
         write_embedder(folder, model)
-    elif is_cross_encoder(config, backbone) and alone:
+    elif is_cross_encoder(config, backbone):
         write_cross_encoder(folder, config, backbone, model)
     elif draws_classifier(backbone, config.model.head):
         save_tokenizer(row_tokenizer(config, backbone), folder / ENCODER_FOLDER)

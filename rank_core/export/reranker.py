@@ -246,14 +246,25 @@ class Reranker:
 
     @property
     def needs_first_stage(self) -> bool:
-        """True where the system's scores include the first stage's: Birch, "+BM25".
+        """True where there is no model without the first stage's scores: Birch.
 
         Examples:
             >>> import ranksweep
             >>> ranksweep.Reranker.load("model").needs_first_stage
             False
         """
-        return bool(self._exported.interpolation or self._exported.first_stage)
+        return bool(self._exported.interpolation)
+
+    @property
+    def mixes_first_stage(self) -> bool:
+        """True for a system "+BM25", whose model alone ranks where no such scores are given.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.Reranker.load("model").mixes_first_stage
+            False
+        """
+        return bool(self._exported.first_stage)
 
     @takes(query=text, documents=_documents, first_stage=optional(given.entries), top=_top)
     def rank(
@@ -267,8 +278,8 @@ class Reranker:
         """The documents by falling score, only the first `top` if set. Documents are {doc_id:
         text}, or a list of texts, identified by their places; a Series has its labels as ids, a
         data frame the columns doc_id and text. `first_stage` has their scores in the same form,
-        for a system that `needs_first_stage`. Raises `BadInput` where such a system has no scores:
-        the model alone is another system.
+        for a system that `mixes_first_stage`, whose model alone ranks without them, and one that
+        `needs_first_stage`, which raises `BadInput` without them.
 
         Examples:
             >>> import ranksweep
@@ -280,7 +291,7 @@ class Reranker:
         texts, of_first_stage = cast(_Entries, documents), cast(_Entries | None, first_stage)
         if self.needs_first_stage and first_stage is None:
             raise BadInput(
-                "this system adds the first stage's score to the model's: pass first_stage=[...], "
+                "this system has no score without the first stage's: pass first_stage=[...], "
                 "or {doc_id: score} for named documents, or call rerank with a run"
             )
         scores = dict.fromkeys(texts, 0.0) if of_first_stage is None else of_first_stage
@@ -297,7 +308,8 @@ class Reranker:
         of_id = {str(doc_id): doc_id for doc_id in texts}
         run: Run = {"": {doc_id: float(scores[of_id[doc_id]]) for doc_id in of_id}}
         by_id = {doc_id: texts[of_id[doc_id]] for doc_id in of_id}
-        [ranked] = self.rerank(run, {"": query}, by_id, depth=max(1, len(texts))).values()
+        depth, alone = max(1, len(texts)), of_first_stage is None
+        [ranked] = self.rerank(run, {"": query}, by_id, depth=depth, model_alone=alone).values()
         return [Ranked(of_id[doc_id], score) for doc_id, score in ranked.items()][:top]
 
     @takes(
@@ -306,6 +318,7 @@ class Reranker:
         documents=given.document_texts,
         depth=optional(whole(least=1)),
         depth_only=flag,
+        model_alone=flag,
     )
     def rerank(
         self,
@@ -315,13 +328,14 @@ class Reranker:
         *,
         depth: int | None = None,
         depth_only: bool = False,
+        model_alone: bool = False,
     ) -> Run:
         """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run`, by
         their scores, in the model's order; by default as many as the trial ranked. Ties are broken
         by doc_id, equal scores of `run` by their order in it. A
         system interpolated with the first stage uses the scores of `run`. The candidates that the
         model does not read follow in the order of `run`, with scores that fall below the others;
-        `depth_only` leaves them out.
+        `depth_only` leaves them out. With `model_alone` an interpolated system ranks by its model.
 
         `queries` and `documents` are texts by id; they may have more than the run. Each may be a
         data frame too (query_id, doc_id, score; query_id, text; doc_id, text), the texts a Series
@@ -341,7 +355,7 @@ class Reranker:
         reranked: Run = {}
         for some in _blocks(run, depth):
             scored = self._rerank(some, queries, documents, depth)
-            mix = self._exported.first_stage
+            mix = None if model_alone else self._exported.first_stage
             reranked |= mix(scored, some) if mix else scored
         if depth_only:
             return reranked

@@ -27,7 +27,7 @@ from rank_core.stats.moderation import (
     moderated_error,
     seeds_agree,
 )
-from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
+from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
 from rank_core.stats.variance import (
     Component,
     SeedCorrelation,
@@ -168,27 +168,6 @@ def pooled_seed_deviation(
     df = sum(one.df for one in known)
     sd = math.sqrt(sum(one.df * one.sd**2 for one in known) / df)
     return sd if assurance == 0.5 else sd * math.sqrt(df / stats.chi2.ppf(1 - assurance, df))
-
-
-def variances_beside_fixed(
-    test: ScopeTest, *, num_seeds: int, num_queries: int, assurance: float = ASSURANCE
-) -> Variances:
-    """The components of a comparison with a system that has no seeds, such as BM25, at their
-    one-sided upper limits. With one seed both systems have none, and queries alone count.
-
-    One side has seeds, as a table of paired differences: sigma_S and sigma_E are over sqrt(2)."""
-    queries, error = test.variance_queries, 0.0
-    seed = residual = 0.0
-    if num_seeds > 1:
-        error = test.variance_error_a
-        high = (num_seeds - 1) / stats.chi2.ppf(1 - assurance, num_seeds - 1)
-        seed = num_seeds * max(0.0, test.variance_seeds_a - error) * high
-        residual = num_seeds * num_queries * error
-    high = (num_queries - 1) / stats.chi2.ppf(1 - assurance, num_queries - 1)
-    difference = num_queries * max(0.0, queries - error) * high
-    return Variances(
-        math.sqrt(difference), math.sqrt(seed / 2), math.sqrt(residual / 2), paired=True
-    )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
 from sweeps.store.trial_status import TrialStatus
-from sweeps.systems.best import left_after
 from sweeps.systems.clusters import NONE as NO_CLUSTERS
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
 from sweeps.systems.runs import run_systems
@@ -249,7 +248,7 @@ def _is_sweep(source: str) -> bool:
 def _family(sweep: Sweep, baseline: str) -> tuple[int, float]:
     """The number of comparisons with the baseline over which the pilot's table corrects p, and
     their mean correlation where the correction uses it."""
-    left = left_after(sweep)
+    left = sweep.about.eliminated
     cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
     compared = compare_cells(
         _scores(sweep, sweep.primary, cells),

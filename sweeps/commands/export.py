@@ -32,10 +32,11 @@ from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.model_card import NOT_MEASURED, SMOKE_TEST, CardFacts, model_card
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, Result, trial_name
 from sweeps.store.sweep_file import opened
-from sweeps.systems.best import best_on_dev, dev_means, ranked
+from sweeps.systems.choice import choose, with_rows
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, trial_table, why_not
 from sweeps.systems.load import Serving, Sweep, load_sweep, trial_config
+from sweeps.systems.system import System
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
 from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
@@ -78,10 +79,12 @@ class Chosen:
 
 def main(argv: Sequence[str]) -> int:
     """Write the model of a finished sweep into a new folder: encoder and tokenizer as Hugging Face
-    saves them, head, aggregator, settings, and a model card with the tested table. The winner is
-    the best configuration on dev; of a confirmation, the confirmed one. The seed is the best on dev
-    that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage; the seed is
-    then the best on dev when interpolated, and an alpha of 0 is refused without --force.
+    saves them, head, aggregator, settings, and a model card with the tested table. The default is
+    the sweep's choice, which its report names; of a confirmation, the confirmed system. The seed is
+    the best on dev that has kept its weights. A choice "LABEL +BM25" adds the weight of the
+    first stage (--cell LABEL: without it); the seed is then the best on dev when interpolated, and
+    an alpha of 0 is refused without --force. Where no scores of the first stage are given, the
+    folder ranks by its model alone.
 
     --runtime openvino adds the graph of the encoder for OpenVINO (extra `openvino`), --precision
     int8 the quantized one; `Reranker.load` and sentence-transformers (backend="openvino") read it.
@@ -101,14 +104,10 @@ def main(argv: Sequence[str]) -> int:
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        cell = _spelled(load_sweep(records), given.cell)
-        analysis = _analysis(records, cell)
+        sweep = with_interpolated(load_sweep(records))
+        cell = _spelled(sweep, given.cell)
+        analysis = _analysis(sweep, cell)
         chosen = _chosen(records, analysis.sweep, cell, given.seed)
-        if chosen.mix and given.register:
-            raise BadInput(
-                "--register accepts a model alone, without scores of the first stage: use --to "
-                f"FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
-            )
         _check_alpha(analysis.sweep, chosen, force=given.force)
         if given.force and not (given.register or chosen.adds_nothing):
             raise BadInput("--force needs --register NAME, or a model whose alpha is 0")
@@ -195,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cell",
         default=WINNER,
         metavar="LABEL",
-        help="the cell: winner (default), or a label of the table",
+        help="the row: winner (default), the choice of the report, or a label of the table",
     )
     add(
         "--runtime",
@@ -216,26 +215,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _spelled(sweep: Sweep, cell: str) -> str:
-    """The cell with the name of the sweep's first stage: a row "+BM25", as the documentation has
-    it, is that of whatever ranked the candidates."""
-    model = cell.removesuffix(ANY_FIRST_STAGE)
-    if model == cell or cell in [one.label for one in sweep.cells]:
+    """The label of the row that is asked for: `winner` is the choice, and a row "+BM25", as the
+    documentation has it, is that of whatever ranked the candidates."""
+    labels = [cell.label for cell in sweep.cells] + [row.label for row in sweep.mixed]
+    if cell in labels:
         return cell
-    return f"{model} +{sweep.first_stage_name}"
+    model = cell.removesuffix(ANY_FIRST_STAGE).removesuffix(f" +{sweep.first_stage_name}")
+    mixed = "" if model == cell else f" +{sweep.first_stage_name}"
+    if model != WINNER:
+        return f"{model}{mixed}"
+    choice = choose(sweep)
+    if choice is None:
+        raise BadInput(f"{sweep.folder} has no finished trial to choose from: --cell names a row")
+    if not choice.cell:
+        raise BadInput(
+            f"the choice is {choice.label} ({sweep.primary} {choice.mean:.3f} on {choice.split}), "
+            "which needs no model; --cell LABEL exports one all the same"
+        )
+    return f"{sweep.label(choice.cell)}{mixed}" if mixed else choice.label
 
 
-def _analysis(records: Records, cell: str) -> Analysis:
-    """The report's table; where a row "+BM25" is exported that it lacks, with this row."""
-    sweep = load_sweep(records)
-    reported = with_interpolated(sweep)
-    if not cell.endswith(f" +{sweep.first_stage_name}"):
-        return analyse(reported)
-    for rows in ("", "best"):
-        reported = with_interpolated(sweep, rows)
-        of_winner = cell.startswith(WINNER) and reported.interpolated
-        if of_winner or cell in [row.label for row in reported.interpolated]:
-            return analyse(reported)
-    return analyse(with_interpolated(sweep, "all"))
+def _analysis(sweep: Sweep, label: str) -> Analysis:
+    """The report's table; where a row "+BM25" is exported that it lacks, with all such rows."""
+    hidden = {row.label for row in sweep.mixed} - {row.label for row in sweep.interpolated}
+    return analyse(with_rows(sweep, "all") if label in hidden else sweep)
 
 
 def _means(analysis: Analysis, label: str) -> str:
@@ -249,11 +252,10 @@ def _means(analysis: Analysis, label: str) -> str:
 def _served(sweep: Sweep, serving: Serving, cell: str) -> Chosen:
     """The aggregation to export: of a model that nothing has trained."""
     labels: dict[str, tuple[str, float | None]] = {c.label: (c.cell, None) for c in sweep.cells}
-    for mixed in sweep.interpolated:
+    for mixed in sweep.mixed:
         labels[mixed.label] = mixed.of, next(iter(mixed.alphas.values()))[0]
-    labels[WINNER] = serving.best, serving.alpha
     if cell not in labels:
-        raise unknown("cell", cell, [*labels])
+        raise unknown("cell", cell, [WINNER, *labels])
     name, alpha = labels[cell]
     trial, _ = serving.of[name]
     row = next(row for row in serving.rows if row["label"] == sweep.label(name))
@@ -262,11 +264,19 @@ def _served(sweep: Sweep, serving: Serving, cell: str) -> Chosen:
         name,
         int(sweep.trials.loc[sweep.trials["cell"] == name, "seed"].iloc[0]),
         row[f"dev{value}"],
-        "the best on dev" if cell == WINNER else "as requested",
+        _why(sweep, cell),
         None if alpha is None else FirstStageMix(alpha, DEFAULT, sweep.first_stage_name),
         {sweep.primary: row[f"test{value}"]},
         trial,
     )
+
+
+def _why(sweep: Sweep, label: str) -> str:
+    """The reason for a row."""
+    choice = choose(sweep)
+    if choice is None or choice.label != label:
+        return "as requested"
+    return f"the best on {choice.split}"
 
 
 def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
@@ -341,11 +351,6 @@ def _cell(
 ) -> str:
     if not trained:
         raise BadInput(f"{sweep.folder} has no finished trial of a model with weights of its own")
-    if label == WINNER:
-        if sweep.about.confirms:
-            return str(sweep.about.confirms["cell"])
-        # Where all were eliminated the user asks for one of them all the same.
-        return best_on_dev(sweep, trained) or ranked(dev_means(sweep), trained)[0]
     labels = {cell.label: cell.cell for cell in sweep.cells}
     cell = label if label in labels.values() else labels.get(label, "")
     if not cell and label != sweep.first_stage_name:
@@ -400,11 +405,10 @@ def _write(
         about[NOT_MEASURED] = unmeasured
         about["description"] += f" (not of this folder, which computes {unmeasured})"
     backbone = resolve_backbone(config.model.backbone)
-    plain = is_cross_encoder(config, backbone) and chosen.mix is None
     card = CardFacts(
         config,
         about,
-        plain,
+        is_cross_encoder(config, backbone),
         command,
         chosen.mix,
         license_of(backbone),
@@ -470,6 +474,7 @@ def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> d
         "primary": sweep.primary,
         "dev": chosen.dev,
         "test": dict(chosen.test) or result.facts["test"],
+        **({"test_alone": _test_alone(sweep, chosen, result)} if chosen.mix else {}),
         "confirms": {
             k: v
             for k, v in (sweep.about.confirms or {}).items()
@@ -485,7 +490,8 @@ def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> d
 def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
     """What `serving.json` says of a system's test; of a row that was not tested, its mean."""
     sweep = analysis.sweep
-    if sweep.serving and label == f"{sweep.label(sweep.serving.best)}{sweep.serving.mixed}":
+    choice = analysis.choice
+    if sweep.serving and choice and label == choice.label:
         return dict(sweep.serving.setting["measured"])
     row = next(r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == label)
     compared = [*analysis.primary, *analysis.interpolated_comparisons]
@@ -499,10 +505,26 @@ def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
         "measure": sweep.primary,
         "split": sweep.split,
         "mean": row.mean(sweep.primary),
+        **({"mean_alone": _alone(analysis, row)} if row.of else {}),
         "seeds": row.num_used,
         "level": 1 - sweep.about.alpha,
         "over": over,
     }
+
+
+def _test_alone(sweep: Sweep, chosen: Chosen, result: Result) -> dict[str, float]:
+    """The means of a model on the reported split without the first stage."""
+    if sweep.serving is None:
+        return dict(result.facts["test"])
+    label = sweep.label(chosen.cell)
+    row = next(row for row in sweep.serving.rows if row["label"] == label)
+    return {sweep.primary: row["test"]}
+
+
+def _alone(analysis: Analysis, row: System) -> float:
+    """The mean of the model of a row with the first stage, without it."""
+    model = next(cell for cell in analysis.cells if cell.name == row.of)
+    return model.mean(analysis.sweep.primary)
 
 
 def _register(

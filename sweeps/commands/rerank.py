@@ -54,6 +54,7 @@ class RerankJob:
     shard_queries: int
     threads: int
     trust_code: bool = False  # of a model from outside the package
+    model_alone: bool = False  # of a system with the first stage
     published: TrialConfig | None = None  # how a published reranker is read, in place of a folder
 
     @property
@@ -228,7 +229,9 @@ def rerank_shard(job: RerankJob, shard: int) -> None:
     begin_on_device(1.0)
     some = {query_id: job.first_stage[query_id] for query_id in job.queries_of(shard)}
     depth = job.depth or None
-    reranked = job.model.rerank(some, *job.texts, depth=depth, depth_only=job.depth_only)
+    reranked = job.model.rerank(
+        some, *job.texts, depth=depth, depth_only=job.depth_only, model_alone=job.model_alone
+    )
     write_run(job.part(shard), reranked, tag=TAG)
 
 

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from rank_core.data.load import COLLECTIONS
@@ -226,6 +227,8 @@ def _hinted(hint: Any) -> Schema:
     if is_dataclass(hint):
         return _record(hint)
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return {"anyOf": [{"type": "null"} if own is NoneType else _hinted(own) for own in inner]}
     if origin is None:
         return dict(TYPES[hint])
     if issubclass(origin, Mapping):

@@ -22,10 +22,11 @@ from sweeps.store.sweep_file import (
     command_in,
     find_sweep,
     read_sweep_file,
+    stated_choice,
     sweeps_below,
 )
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
-from sweeps.systems.best import eliminated_in, ranked
+from sweeps.systems.order import ranked
 from sweeps.terminal.command_line import Parser
 from sweeps.terminal.live_text import LiveText, is_live_terminal
 from sweeps.terminal.text import LEAST_WIDTH, WIDTH, columns, duration, numbered, say
@@ -61,6 +62,7 @@ class Snapshot:
     driver: Driver | None  # that lives
     news: News | None
     report: str | None  # the page, if there is one
+    choice: str  # of the report of a sweep that has ended; "" before
     failures: str | None  # the folder of tracebacks, if there is one
     copied_from: str  # the folder that the sweep's command drives, if it is another one
 
@@ -178,7 +180,9 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     if snapshot.driver is None and snapshot.file.stopped:
         yield "stopped", snapshot.file.stopped
     yield "trials", _counts(snapshot)
-    if best := _best(snapshot):
+    if snapshot.choice:
+        yield "choice", snapshot.choice
+    elif best := _best(snapshot):
         yield "best on dev", best
     if snapshot.lost_attempts:
         number = numbered(sum(snapshot.lost_attempts.values()), "attempt")
@@ -229,7 +233,7 @@ def _best(snapshot: Snapshot) -> str:
     first = snapshot.file.first_stage_dev.get(primary)
     means = {cell: fmean(values) for cell, values in dev.items()}
     planned = [cell.cell for cell in snapshot.file.cells]
-    for cell in ranked(means, planned, eliminated_in(snapshot.file))[:1]:
+    for cell in ranked(means, planned, snapshot.file.eliminated)[:1]:
         seeds = numbered(len(dev[cell]), "seed")
         text = f"{primary} {means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})"
         if first is None:
@@ -335,12 +339,11 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         if seed == file.seeds[0] or cell.cell not in file.deterministic
     ]
     states = records.states(dict.fromkeys([*planned, *file.trials]))
-    left_after = eliminated_in(file)
     planned = [
         name
         for name in planned
         if states[name].num_attempts
-        or (after := left_after.get(states[name].cell)) is None
+        or (after := file.eliminated.get(states[name].cell)) is None
         or file.seeds.index(states[name].seed) < after
     ]
     trials = tuple(_now(records, states[name], file.primary) for name in planned)
@@ -350,6 +353,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         for attempt in states[name].attempts
         if attempt.lost
     ]
+    ended = driver is None and all(trial.status in SETTLED for trial in trials)
     return Snapshot(
         where=where,
         file=file,
@@ -360,6 +364,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         driver=driver,
         news=max(map(_news, states.values()), key=lambda news: news.time, default=None),
         report=_existing(records, "report/index.html"),
+        choice=stated_choice(records) if ended else "",
         failures=_existing(records, "failures"),
         copied_from=copied_from(file, records),
     )

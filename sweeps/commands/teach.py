@@ -91,12 +91,13 @@ def main(argv: Sequence[str]) -> int:
             shard_queries=SHARD_QUERIES,
             threads=given.cpus_per_worker,
             trust_code=given.trust_code,
+            model_alone=True,
             published=config,
         )
         if job.model.needs_first_stage:
             raise BadInput(
-                f"a teacher scores only texts, but {given.teacher} adds the first stage's scores: "
-                "export a cell without them"
+                f"a teacher scores only texts, but {given.teacher} has no score without those of "
+                "the first stage: export another system"
             )
         rerank_run(job)
     return 0

@@ -15,7 +15,7 @@ from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
 from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
-from sweeps.systems.best import ranked
+from sweeps.systems.order import ranked
 
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,

@@ -1,6 +1,6 @@
-"""A confirmation: the winner on dev and the baseline, frozen, trained again with fresh seeds.
+"""A confirmation: the choice of a sweep and its baseline, frozen, trained again with fresh seeds.
 
-A winner is chosen together with its runs, so their test values are optimistic even though only dev
+A system is chosen together with its runs, so their test values are optimistic even though only dev
 was used. New runs of the same two cells have no such selection bias.
 """
 
@@ -22,7 +22,9 @@ from sweeps.plan.search_options import SEARCHES
 from sweeps.store.records import Records, trial_name
 from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
 from sweeps.store.trial_status import TrialStatus
-from sweeps.systems.best import best_on_dev, dev_means, ranked
+from sweeps.systems.choice import choose as choice_of
+from sweeps.systems.choice import dev_means
+from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import Sweep, load_sweep
 
 
@@ -44,16 +46,17 @@ class Shortlist:
     primary: str
     winner: Frozen
     baseline: Frozen
-    dev_mean: float  # of the winner, over its seeds in the first sweep
+    dev_mean: float  # of the choice, over its seeds in the first sweep
     num_candidates: int
     naive_gain: float  # on the reported split, from the runs of the choice
     used_seeds: tuple[int, ...]  # by any trial of the first sweep
     fresh_seeds: tuple[int, ...]  # of the command that froze it
+    system: str = ""  # the row of the choice: the winner, or it with the first stage
 
     @classmethod
     def of(cls, confirms: Mapping[str, Any]) -> "Shortlist":
         """The choice as it is stored."""
-        stored = {item.name: confirms[item.name] for item in fields(cls)}
+        stored = {item.name: confirms[item.name] for item in fields(cls) if item.name in confirms}
         stored |= {name: Frozen(**stored[name]) for name in ("winner", "baseline")}
         stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
         return cls(**stored)
@@ -128,28 +131,29 @@ def find_shortlist(first: Records, confirmation: Records, options: Options) -> S
 
 
 def choose(records: Records) -> Shortlist:
-    """The cell with the highest mean of the primary measure on dev, over its seeds, and the
-    baseline. Raises `BadInput` where the baseline itself is the best."""
+    """The cell of the sweep's choice, and the baseline. Raises `BadInput` where the choice is the
+    baseline or the first stage."""
     file = described(records)
     if file is None:
         raise BadInput(f"--confirm needs a finished sweep in {records.uri}")
     copy = local_copy(records, file)
     sweep = load_sweep(copy.folder)
     _check_finished(sweep)
-    dev = dev_means(sweep)
+    sweep, dev = with_interpolated(sweep), dev_means(sweep)
+    choice = choice_of(sweep)
     candidates = [c.cell for c in sweep.cells if c.cell in dev and c.cell != sweep.baseline]
-    if not candidates:
+    if not candidates or choice is None:
         raise BadInput(
             f"a confirmation needs a finished cell besides the baseline, with {sweep.primary} on "
             f"dev; {records.uri} has none"
         )
-    winner = best_on_dev(sweep, candidates) or ranked(dev, candidates)[0]
-    if best_on_dev(sweep) == sweep.baseline:
+    if choice.cell in ("", sweep.baseline):
         export = our_command("export", records.uri, "--to", "model")
+        saves = f". `{export}` saves it" if choice.cell else ""
+        what = "the baseline" if choice.cell else "the first stage"
         raise BadInput(
-            f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
-            f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "
-            f"{dev[winner]:.3f}. `{export}` saves the baseline"
+            f"the choice is {what}; nothing to confirm: {choice.label} has the highest mean "
+            f"{sweep.primary} on dev, {choice.mean:.3f}{saves}"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
@@ -162,13 +166,14 @@ def choose(records: Records) -> Shortlist:
     return Shortlist(
         sweep=sweep.about.sweep,
         primary=sweep.primary,
-        winner=_frozen(copy, sweep, winner),
+        winner=_frozen(copy, sweep, choice.cell),
         baseline=_frozen(copy, sweep, sweep.baseline),
-        dev_mean=dev[winner],
-        num_candidates=max(len(candidates), len(sweep.about.search.get("standings", ()))),
-        naive_gain=float(mean[winner] - mean[sweep.baseline]),
+        dev_mean=choice.mean,
+        num_candidates=max(choice.num_candidates, len(sweep.about.search.get("standings", ()))),
+        naive_gain=float(mean[choice.cell] - mean[sweep.baseline]),
         used_seeds=tuple(sorted(used)),
         fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + number)),
+        system=choice.system,
     )
 
 
@@ -176,7 +181,7 @@ def _check_finished(sweep: Sweep) -> None:
     """Every seed of the baseline must have ended, at least one with scores."""
     if {cell.cell for cell in sweep.cells} <= {*sweep.deterministic}:
         raise BadInput(
-            f"--confirm runs the winner with fresh seeds, and every system of {sweep.about.sweep} "
+            f"--confirm runs the choice with fresh seeds, and every system of {sweep.about.sweep} "
             "is deterministic: it would give the same runs. Confirm it on new queries"
         )
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]

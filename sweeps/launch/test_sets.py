@@ -20,8 +20,10 @@ from sweeps.store.sweep_file import (
     read_sweep_file,
     sweep_on,
 )
+from sweeps.systems.choice import choose
+from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, missing_input, trial_table, why_not
-from sweeps.systems.load import load_sweep
+from sweeps.systems.load import Sweep, load_sweep
 from sweeps.terminal.text import numbered
 
 
@@ -82,7 +84,12 @@ def facts_of_sets(plan: Plan, tested: Sequence[Tested], trained: Records | None)
     folders = {one.test_set.name: one.records.sweep.rpartition("/")[2] for one in tested}
     facts: dict[str, Any] = {"test_sets": folders} if folders else {}
     if trained is not None:
-        alphas = _alphas(trained)
+        copy = local_copy(trained, read_sweep_file(trained))
+        sweep = load_sweep(copy.folder)
+        alphas = _alphas(sweep)
+        if chosen := choose(with_interpolated(sweep)):
+            known = ("label", "mean", "num_candidates")
+            facts["chosen"] = {name: getattr(chosen, name) for name in known}
         trials = {trial.name: plan.trained_by(trial.name) for trial in plan.trials()}
         facts |= {
             "trained_on": trained.sweep.rpartition("/")[2],
@@ -91,11 +98,9 @@ def facts_of_sets(plan: Plan, tested: Sequence[Tested], trained: Records | None)
     return facts
 
 
-def _alphas(trained: Records) -> dict[str, float]:
+def _alphas(sweep: Sweep) -> dict[str, float]:
     """{trial: the weight of its model beside the first stage that dev of its collection chooses},
     of the finished trials that can be interpolated."""
-    copy = local_copy(trained, read_sweep_file(trained))
-    sweep = load_sweep(copy.folder)
     if missing_input(sweep) or not (sweep.folder / FIRST_STAGE).is_dir():
         return {}
     inputs, alphas = MixtureInputs.of(sweep), {}

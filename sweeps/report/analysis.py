@@ -25,7 +25,7 @@ from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, MEASURE
-from sweeps.systems.best import left_after
+from sweeps.systems.choice import Choice, choose
 from sweeps.systems.clusters import shared_columns
 from sweeps.systems.load import Sweep, in_clusters
 from sweeps.systems.summary import cells_of
@@ -81,6 +81,8 @@ class Analysis:
     matrices: Matrices  # plain scores
     tested: Matrices  # the same in clusters of queries, where there are some
     whole: Matrices  # plain scores with the rows that are not cells
+    every: Matrices  # the same in clusters of queries, and their means over collections
+    fixed: tuple[str, ...]  # the rows of these with a single possible run
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     copies: Mapping[str, str] = field(default_factory=dict)
     """{cell: the one that it equals in every run and value}: one system, tested once."""
@@ -158,10 +160,30 @@ class Analysis:
         """The comparisons on the primary measure, in the order of the cells."""
         return [pair for pair in self.comparisons if pair.measure == self.sweep.primary]
 
-    @property
-    def best(self) -> CellComparison | None:
-        """The primary comparison with the largest gain; None without any."""
-        return max(self.primary, key=lambda pair: pair.delta, default=None)
+    @cached_property
+    def choice(self) -> Choice | None:
+        """The choice of the sweep."""
+        return choose(self.sweep)
+
+    @cached_property
+    def chosen(self) -> CellComparison | None:
+        """The test of the choice on the primary measure, with the first stage or, without its row,
+        the baseline; None where it is that system, or was not tested."""
+        if self.choice is None:
+            return None
+        name = self.copies.get(self.choice.system, self.choice.system)
+        return self.gains.get(name)
+
+    @cached_property
+    def gains(self) -> dict[str, CellComparison]:
+        """{row: its test on the primary measure} with the first stage; without its row with the
+        baseline."""
+
+        def primary(compared: Iterable[CellComparison]) -> dict[str, CellComparison]:
+            return {c.system: c for c in compared if c.measure == self.sweep.primary}
+
+        own = primary(self.first_stage_comparisons)
+        return own or primary([*self.comparisons, *self.interpolated_comparisons])
 
     @property
     def best_set(self) -> BestSet | None:
@@ -236,6 +258,8 @@ def analyse(sweep: Sweep) -> Analysis:
         matrices=matrices,
         tested=tested,
         whole=every,
+        every={**every_tested, **means},
+        fixed=whole.deterministic,
         best_sets=_best_sets(whole, {**every_tested, **means}),
         means=means,
     )
@@ -243,7 +267,7 @@ def analyse(sweep: Sweep) -> Analysis:
 
 def _scored(sweep: Sweep, cells: Iterable[System]) -> list[str]:
     """The cells that have scores and were not eliminated."""
-    eliminated = left_after(sweep)
+    eliminated = sweep.about.eliminated
     return [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
 
 

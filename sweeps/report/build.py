@@ -103,7 +103,7 @@ def _write_report(
     files = report_files(
         analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.about.sweep}"
     )
-    if sweep.serving:
+    if sweep.serving and sweep.serving.file:
         files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
     if stated := chunking(analysis):
         files[CHUNKING] = json_text(stated).encode()

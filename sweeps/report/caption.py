@@ -14,7 +14,6 @@ from sweeps.report.clusters import num_clusters, sentences_on_clusters
 from sweeps.report.error_bounds import error_sentence
 from sweeps.store.sweep_file import TABLE
 from sweeps.store.trial_status import LOST
-from sweeps.systems.best import left_after
 from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
 from sweeps.terminal.notation import (
@@ -274,7 +273,7 @@ def reservations(analysis: Analysis) -> list[str]:
     own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
     sentences = [*sweep.notes, *filter(None, own)]
     sentences += remarks_on_values(analysis)
-    if left_after(sweep):
+    if sweep.about.eliminated:
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
         sentences.append(f"Rows without a difference are those of systems that were {fate} on dev.")

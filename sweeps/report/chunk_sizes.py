@@ -1,8 +1,8 @@
-"""The answer of a sweep over chunk sizes: its sentence, its costs and evidence, and
-`chunking.json`, which states it for an index."""
+"""A sweep over chunk sizes: what its indexes cost, the evidence within a reader's budget, and
+`chunking.json`, which states the choice for an index."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,53 +19,29 @@ from sweeps.report.chunking_file import (
     Gain,
     Measured,
     MeasuredOn,
+    WithFirstStage,
 )
 from sweeps.report.clusters import num_clusters
 from sweeps.report.html import Section
 from sweeps.report.table import Table, TableCell, table, table_row
-from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.best import best_on_dev
+from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
 from sweeps.systems.load import in_clusters
-from sweeps.terminal.notation import relation, short_signed
 
 BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 
 
-@dataclass(frozen=True)
-class ChosenSize:
-    """The chunk size to use: the best on dev, its gains on test, and the cheapest index that cannot
-    be told from the best."""
-
-    cell: str
-    facts: IndexFacts
-    gains: Sequence[CellComparison]  # over the cut document and the sizes in common use
-    cheapest: str  # a row of the table; "" where all can be told from the best
-
-
-def chosen_size(analysis: Analysis) -> ChosenSize | None:
-    """The answer; None without a finished index beside the baseline."""
+def sizes_beside(analysis: Analysis, cell: str) -> list[CellComparison]:
+    """A cell against the cut document and the sizes in common use."""
     sweep = analysis.sweep
-    chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
-    chosen = best_on_dev(sweep, chunked)
-    found = analysis.best_set
-    if not chosen or not found or sweep.baseline not in sweep.indexes:
-        return None
     rivals = [sweep.baseline, *_usual_cells(sweep.indexes)]
     matrix = analysis.matrix(sweep.primary)
-    gains = compare_pairs(
+    return compare_pairs(
         matrix,
-        [(chosen, rival) for rival in dict.fromkeys(rivals) if rival != chosen],
+        [(cell, rival) for rival in dict.fromkeys(rivals) if rival != cell],
         correction=sweep.correction,
         alpha=sweep.about.alpha,
         deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
-    )
-    dense = [row for row in found.judged if _index_of(analysis, row)]
-    return ChosenSize(
-        cell=chosen,
-        facts=sweep.indexes[chosen],
-        gains=gains,
-        cheapest=min(dense, key=lambda row: _cost(analysis, row), default=""),
     )
 
 
@@ -78,48 +54,6 @@ def _usual_cells(indexes: Mapping[str, IndexFacts]) -> list[str]:
     ]
 
 
-def _cost(analysis: Analysis, row: str) -> tuple[int, int, bool]:
-    """The bytes and tokens of the index of a row, and whether it needs the first stage too."""
-    cell = _index_of(analysis, row)
-    return (*analysis.sweep.indexes[cell].cost, row != cell)
-
-
-def answer(analysis: Analysis) -> str:
-    """The answer as a paragraph; "" without one."""
-    return " ".join(sentences(analysis))
-
-
-def sentences(analysis: Analysis) -> list[str]:
-    """The answer in its sentences; none without one."""
-    found = chosen_size(analysis)
-    if found is None:
-        return []
-    sweep, digits = analysis.sweep, analysis.sweep.digits
-    matrix = analysis.matrix(sweep.primary)
-    mean = float(matrix.of_queries.scores[found.cell].mean())
-    gains = ", ".join(_gain(analysis, gain) for gain in found.gains)
-    corrected = f" (p corrected over these {len(found.gains)})" * (len(found.gains) > 1)
-    several = len({_precision(analysis, facts) for facts in sweep.indexes.values()}) > 1
-    computed = f", computed in {_precision(analysis, found.facts)}" * several
-    text = (
-        f"{_words(found.facts)}{computed}: {sweep.primary} {mean:.{digits}f} "
-        f"({sweep.count_text(matrix.num_queries, num_clusters(matrix))}), "
-        f"{gains}{corrected}."
-    )
-    left_out = _left_out(found.facts, sweep.indexes)
-    return [text, *[left_out] * bool(left_out), *_cheap(analysis, found)]
-
-
-def _words(facts: IndexFacts) -> str:
-    """`Cut documents into chunks of 254 tokens that overlap by 127 (50%)`."""
-    settings, overlap = facts.settings, facts.overlap_tokens
-    text = f"Cut documents into chunks of {facts.window} tokens"
-    text += f" that overlap by {overlap} ({100 * facts.overlap:g}%)" if overlap else ""
-    text += " without an overlap" * (not overlap)
-    text += ", ended at sentences" * bool(settings["chunking.snap"])
-    return text + ", each with the title before it" * bool(settings["chunking.title"])
-
-
 def _precision(analysis: Analysis, facts: IndexFacts) -> str:
     """The precision in which the vectors of an index were computed."""
     name = "training.precision"
@@ -127,20 +61,10 @@ def _precision(analysis: Analysis, facts: IndexFacts) -> str:
     return str(facts.settings.get(name, shared))
 
 
-def _gain(analysis: Analysis, gain: CellComparison) -> str:
-    sweep, digits = analysis.sweep, analysis.sweep.digits
-    facts = sweep.indexes[gain.baseline]
-    what = f"over chunks of {sweep.label(gain.baseline)}"
-    if facts.window is None:
-        what = f"over documents cut at the model's limit of {facts.figures['largest_window']}"
-    low, high = (short_signed(end, digits) for end in (gain.ci_low, gain.ci_high))
-    p = relation(gain.p_both_adjusted)
-    return f"{short_signed(gain.delta, digits)} {what} ([{low}, {high}], p {p})"
-
-
-def _left_out(facts: IndexFacts, indexes: Mapping[str, IndexFacts]) -> str:
-    """The sizes in common use that were not tested, and why."""
-    limit = facts.figures["largest_window"]
+def left_out(analysis: Analysis) -> str:
+    """The sizes in common use that were not tested, and why; "" where all were."""
+    indexes = analysis.sweep.indexes
+    limit = next(iter(indexes.values())).figures["largest_window"]
     tested = {(own.window, own.overlap) for own in indexes.values() if own.is_plain}
     above = [usual_label(*usual) for usual in USUAL if usual[0] > limit]
     others = [usual_label(*u) for u in USUAL if u[0] <= limit and u not in tested]
@@ -151,35 +75,6 @@ def _left_out(facts: IndexFacts, indexes: Mapping[str, IndexFacts]) -> str:
     if others:
         parts.append(f"{' and '.join(others)} {'was' if len(others) == 1 else 'were'} not tested")
     return f"Of the sizes in common use {'; '.join(parts)}." if parts else ""
-
-
-def _cheap(analysis: Analysis, found: ChosenSize) -> list[str]:
-    """The cheapest index that cannot be told from the best row, and its size."""
-    sweep, best = analysis.sweep, analysis.best_set
-    assert best is not None
-    highest = f"the best on {sweep.split}, {sweep.label(best.best)}"
-    if not found.cheapest:
-        return [f"Every index can be told from {highest}."]
-    figures = sweep.indexes[_index_of(analysis, found.cheapest)].figures
-    size = f"{figures['vectors_per_document']:.1f} vectors per document, "
-    size += f"{bytes_text(figures['bytes'])} in fp32"
-    text = f"The cheapest index that cannot be told from {highest}, is that of "
-    text += f"{sweep.label(found.cheapest)} ({size})."
-    if found.cheapest == best.best:
-        text = f"Every cheaper index can be told from {highest} ({size})."
-    said = [text]
-    if FIRST_STAGE in best.members:
-        said.append(f"{sweep.first_stage_name} alone cannot be told from the best either.")
-    if found.cell not in best.members:
-        said.append(f"{sweep.label(found.cell)}, the best on dev, can be told from the best.")
-    return said
-
-
-def _index_of(analysis: Analysis, row: str) -> str:
-    """The cell whose index a row uses; "" for the first stage."""
-    of = {system.name: system.of for system in analysis.sweep.interpolated}
-    cell = of.get(row, row)
-    return cell if cell in analysis.sweep.indexes else ""
 
 
 def bytes_text(number: int) -> str:
@@ -300,20 +195,20 @@ def results(analysis: Analysis) -> dict[str, Any]:
 
 
 def chunking(analysis: Analysis) -> dict[str, Any]:
-    """The content of `chunking.json`; empty without an answer."""
-    found = chosen_size(analysis)
-    if found is None:
+    """The content of `chunking.json`, of the choice; empty where that cuts no chunks."""
+    sweep, choice = analysis.sweep, analysis.choice
+    facts = sweep.indexes.get(choice.cell) if choice else None
+    if choice is None or facts is None or facts.window is None:
         return {}
-    sweep, figures = analysis.sweep, found.facts.figures
-    backbone, settings = sweep.about.backbone, found.facts.settings
+    figures, backbone, settings = facts.figures, sweep.about.backbone, facts.settings
     known = ("content_hash", "tokenizer_hash")
     stated = ChunkingFile(
         format=FORMAT,
         model=ChunkingModel(Path(backbone["name"]).name, *(backbone[name] for name in known)),
-        chunk_tokens=found.facts.window or 0,
-        overlap_tokens=found.facts.overlap_tokens,
+        chunk_tokens=facts.window,
+        overlap_tokens=facts.overlap_tokens,
         chunk_characters=figures["characters"],
-        overlap_characters=round(found.facts.overlap * figures["characters"]),
+        overlap_characters=round(facts.overlap * figures["characters"]),
         ends_at_sentences=settings["chunking.snap"],
         title_before_chunk=settings["chunking.title"],
         largest_window=figures["largest_window"],
@@ -321,31 +216,45 @@ def chunking(analysis: Analysis) -> dict[str, Any]:
         similarity=figures["similarity"],
         query_prompt=figures["query_prompt"],
         document_prompt=figures["document_prompt"],
-        measured=_measured(analysis, found),
+        with_first_stage=_with_first_stage(analysis, choice),
+        measured=_measured(analysis, choice, facts),
     )
     return asdict(stated)
 
 
-def _measured(analysis: Analysis, found: ChosenSize) -> Measured:
-    """What the choice rests on."""
-    sweep, figures = analysis.sweep, found.facts.figures
+def _with_first_stage(analysis: Analysis, choice: Choice) -> WithFirstStage | None:
+    """How the choice mixes its index with the first stage; None where it does not."""
+    if not choice.is_mixed:
+        return None
+    row = next(row for row in analysis.interpolated if row.name == choice.system)
+    alphas = [alpha for own in row.alphas.values() for alpha in own]
+    return WithFirstStage(
+        name=analysis.sweep.first_stage_name,
+        alpha=alphas[0] if alphas else None,
+        mean=row.mean(analysis.sweep.primary),
+    )
+
+
+def _measured(analysis: Analysis, choice: Choice, facts: IndexFacts) -> Measured:
+    """What the index of the choice measures, without the first stage."""
+    sweep, figures = analysis.sweep, facts.figures
     matrix, collection = analysis.matrix(sweep.primary), sweep.about.collection
     return Measured(
         collection=MeasuredOn(collection["name"], collection["content_hash"]),
         measure=sweep.primary,
         split=sweep.split,
-        precision=_precision(analysis, found.facts),
+        chosen_on=choice.split,
+        precision=_precision(analysis, facts),
         queries=matrix.num_queries,
         clusters=num_clusters(matrix),
-        mean=float(matrix.of_queries.scores[found.cell].mean()),
+        mean=float(matrix.of_queries.scores[choice.cell].mean()),
         level=1 - sweep.about.alpha,
         over={
             sweep.label(gain.baseline): Gain(
                 gain.delta, gain.ci_low, gain.ci_high, gain.p_both_adjusted
             )
-            for gain in found.gains
+            for gain in sizes_beside(analysis, choice.cell)
         },
-        cheapest=sweep.label(found.cheapest) if found.cheapest else "",
         vectors_per_document=figures["vectors_per_document"],
         bytes=figures["bytes"],
     )

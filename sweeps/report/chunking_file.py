@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FILE = "chunking.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,31 @@ class Gain:
 @dataclass(frozen=True)
 class Measured:
     """The mean on the queries of a split, the gains over other sizes by label, and the costs.
-    `clusters` is 0 where queries count one by one; `cheapest` is "" where every other size can be
-    told from the best."""
+    `clusters` is 0 where queries count one by one."""
 
     collection: MeasuredOn
     measure: str
     split: str
+    chosen_on: str  # the split that chose the size
     precision: str  # of the vectors
     queries: int
     clusters: int
     mean: float
     level: float  # of the intervals
     over: Mapping[str, Gain]
-    cheapest: str
     vectors_per_document: float
     bytes: int  # of the index in fp32
+
+
+@dataclass(frozen=True)
+class WithFirstStage:
+    """The scores of an index mixed with those of the first stage: alpha x index + (1 - alpha) x
+    first stage, min-max normalised within a query; without alpha reciprocal ranks. The mean of
+    `Measured` is that of the index alone."""
+
+    name: str
+    alpha: float | None
+    mean: float
 
 
 @dataclass(frozen=True)
@@ -71,4 +81,5 @@ class ChunkingFile:
     similarity: str
     query_prompt: str
     document_prompt: str
+    with_first_stage: WithFirstStage | None  # where the choice is mixed with it
     measured: Measured

@@ -7,13 +7,12 @@ from rank_core.stats.compare import CellComparison, false_positive_interval
 from rank_core.stats.moderation import ENOUGH_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
-from sweeps.report.chunk_sizes import answer as chunk_size
 from sweeps.report.clusters import num_clusters
 from sweeps.report.next_step import declaration
 from sweeps.report.unjudged import unjudged_sentences
-from sweeps.systems.best import best_on_dev, dev_means, left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import ROUNDING, losses, lost_counts
+from sweeps.systems.order import ROUNDING
+from sweeps.systems.summary import losses, lost_counts
 from sweeps.terminal.notation import (
     ONE_RUN,
     decisive_p,
@@ -29,34 +28,18 @@ _WORTH_SAYING = 0.01  # above alpha
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The best with what cannot be told from it and its place beside the first stage, the verdict,
-    the choice on dev, how sure it is, what unjudged documents change, how the systems were chosen,
-    what was lost: at most seven."""
+    """The best with what cannot be told from it, the verdict, how sure it is, what unjudged
+    documents change, how the systems were chosen, what was lost: at most seven."""
     if analysis.sweep.serving:
-        return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
-    if analysis.sweep.indexes:
-        return _of_indexes(analysis)
-    chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]
+        return [certainty(analysis), analysis.sweep.serving.cost]
+    chosen = [confirmation(analysis), below_first_stage(analysis)]
     sentences = [
-        " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
+        not_distinguishable(analysis),
         answer(analysis),
         " ".join(filter(None, chosen)),
         " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         " ".join(unjudged_sentences(analysis)),
         of_search(analysis),
-        " ".join(fates(analysis)),
-    ]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _of_indexes(analysis: Analysis) -> list[str]:
-    """The chunk size to use, its place beside all others and the first stage, and how sure it
-    is."""
-    sentences = [
-        chunk_size(analysis) or answer(analysis),
-        " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
-        certainty(analysis),
-        " ".join(unjudged_sentences(analysis)),
         " ".join(fates(analysis)),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -128,19 +111,6 @@ def answer(analysis: Analysis) -> str:
     if any(map(has_two_runs, decided)):
         text += " Two seeds of a system cannot decide: three are needed."
     return text
-
-
-def winner(analysis: Analysis) -> str:
-    """The configuration that is best on dev, which `export` saves; "" without a choice on dev."""
-    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
-    # A confirmation's choice is older.
-    if not best or not analysis.primary or sweep.about.confirms or sweep.split == "dev":
-        return ""
-    test = next(s for s in analysis.cells if s.cell.cell == best).mean(sweep.primary)
-    return (
-        f"Winner (best on dev): {sweep.label(best)}, {sweep.primary} {dev_means(sweep)[best]:.3f} "
-        f"on dev and {test:.3f} on {sweep.split}."
-    )
 
 
 def certainty(analysis: Analysis) -> str:
@@ -280,30 +250,6 @@ def paired_t_test(analysis: Analysis) -> str:
     )
 
 
-def against_first_stage(analysis: Analysis) -> str:
-    """The best cell on dev, alone and interpolated, tested against the first stage, and whether the
-    first stage has the highest mean of the table; "" where it has no row."""
-    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
-    names = [best, *(row.name for row in sweep.interpolated if row.of == best)]
-    compared = [
-        c
-        for c in analysis.first_stage_comparisons
-        if c.system in names and c.measure == sweep.primary
-    ]
-    if not compared:
-        return ""
-    first, mean = sweep.first_stage_name, compared[0].mean_baseline
-    tested = "; ".join(
-        f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
-    )
-    others = [row.mean(sweep.primary) for row in analysis.rows if row.num_used]
-    highest = f" No system has a higher mean than {first}." * (mean >= max(others) - ROUNDING)
-    return (
-        f"Against {first} ({sweep.primary} {mean:.3f}), the best on dev: {tested} "
-        f"({compared[0].correction}).{highest}"
-    )
-
-
 def beside_first_stage(analysis: Analysis, label: str) -> str:
     """`below BM25 by 0.089, p .012`: the row's mean on the primary measure, with p where it was
     tested; "" where the first stage is unknown."""
@@ -330,12 +276,14 @@ def no_champion(analysis: Analysis, cell: str) -> str:
         return "its gain is not confirmed: export the confirmation (--confirm)"
     if sweep.about.confirms.get("cell") != cell:
         return "it is not the confirmed winner"
-    compared = next((c for c in analysis.primary if c.system == cell), None)
+    row = analysis.choice.system if analysis.choice else ""
+    tested = (*analysis.primary, *analysis.interpolated_comparisons)
+    compared = next((c for c in tested if c.system == row and c.measure == sweep.primary), None)
     if compared is None or compared.delta <= 0 or not compared.significant(sweep.about.alpha):
         gain = f": {_gain(analysis, compared)}" if compared else ""
         baseline = sweep.label(sweep.baseline)
         return f"it is not significantly better than {baseline} on {sweep.primary}{gain}"
-    beside = beside_first_stage(analysis, sweep.label(cell))
+    beside = beside_first_stage(analysis, sweep.label(row))
     if not beside.startswith("above"):
         return f"it is {beside or 'not compared with a first stage'} on {sweep.primary}"
     return ""
@@ -374,7 +322,7 @@ def _proposals(sweep: Sweep) -> str:
 
 
 def _race(sweep: Sweep) -> str:
-    search, eliminated = sweep.about.search, left_after(sweep)
+    search, eliminated = sweep.about.search, sweep.about.eliminated
     racing, trials = len(search["standings"]), search["whole_grid"]
     run = search["launched_by_design"]
     state = "" if search["over"] else " The race is not over."
@@ -395,7 +343,7 @@ def _race(sweep: Sweep) -> str:
 
 
 def _asha(sweep: Sweep) -> str:
-    lines, stopped = sweep.about.search["standings"], left_after(sweep)
+    lines, stopped = sweep.about.search["standings"], sweep.about.eliminated
     lost = sum(line["reason"] == "a trial was lost" for line in lines)
     because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
     over = "" if sweep.about.search["over"] else " The search is not over."

@@ -221,9 +221,10 @@ def _draw_seeds(
 
 @style()
 def query_bars(analysis: Analysis) -> Drawing | None:
-    """The per-query differences of the best cell from the baseline, sorted, on means over seeds."""
-    best, sweep = analysis.best, analysis.sweep
-    matrix = analysis.matrices.get(sweep.primary)  # none of a mean over collections
+    """The per-query differences of the choice from the first stage, without its row from the
+    baseline: sorted, on means over seeds."""
+    best, sweep = analysis.chosen, analysis.sweep
+    matrix = analysis.whole.get(sweep.primary)  # none of a mean over collections
     if best is None or matrix is None:
         return None
     delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
@@ -377,7 +378,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
     steps = int(curves.index.get_level_values("step").max())
     window = max(1, steps // 12)  # the loss of single batches is mostly noise
     cells = curves.index.unique("cell")
-    best = {analysis.best.system: BLUE} if analysis.best else {}
+    best = {analysis.choice.cell: BLUE} if analysis.choice else {}
     few = len(cells) <= len(_COLOURS)
     colours = dict(zip(cells, _COLOURS, strict=False)) if few else {sweep.baseline: INK} | best
     fates = {system.cell.cell: system.statuses for system in analysis.cells}

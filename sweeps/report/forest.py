@@ -24,9 +24,7 @@ from sweeps.report.drawing import (
     near,
     style,
 )
-from sweeps.report.merits import CostsOfRows, cost_number, costs, gains
-from sweeps.report.recommendation import recommendation
-from sweeps.systems.best import left_after
+from sweeps.report.merits import CostsOfRows, cost_number, costs
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
@@ -41,7 +39,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     interval and seeds, highest mean first; the systems not distinguishable from the best are
     shaded, and the cost of each is a second column."""
     sweep, primary = analysis.sweep, analysis.sweep.primary
-    tested, said = gains(analysis), recommendation(analysis)
+    tested, chosen = analysis.gains, analysis.choice.system if analysis.choice else ""
     if not tested:
         return None
     reference = next(iter(tested.values())).baseline
@@ -66,9 +64,8 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
             words = f"= {row.same_as}" if row.same_as else _untested(sweep, row)
             axes.text(0, place, f" {words}", fontsize=9, va="center", color=GREY)
     known = costs(analysis)
-    alike = analysis.best_set.judged if analysis.best_set else ()
-    members = (said.system, *said.not_distinguishable) if said.system else alike
-    _mark_rows(axes, rows, said.system, members, known)
+    members = analysis.best_set.judged if analysis.best_set else ()
+    _mark_rows(axes, rows, chosen, members, known)
     base, the = sweep.label(reference), "the baseline " * (reference == sweep.baseline)
     axes.set_xlabel(f"gain in {primary} over {the}{base} ({number(zero, sweep.digits)})")
     _explain(figure, axes, analysis, members)
@@ -80,7 +77,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
 def _mark_rows(
     axes: Axes, rows: Sequence[System], chosen: str, members: Collection[str], known: CostsOfRows
 ) -> None:
-    """Shades the systems not distinguishable from the best, prints the recommended one in bold, and
+    """Shades the systems not distinguishable from the best, prints the chosen one in bold, and
     the costs in a column."""
     for place, (row, name) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         if row.name in members:
@@ -125,7 +122,7 @@ def _interval(test: CellComparison | None) -> tuple[float, float]:
 
 def _untested(sweep: Sweep, row: System) -> str:
     """Why a row that equals no other has no test."""
-    return f"{fate_word(sweep)} on dev" if row.name in left_after(sweep) else "not tested"
+    return f"{fate_word(sweep)} on dev" if row.name in sweep.about.eliminated else "not tested"
 
 
 def _seed_gains(row: System, measure: str, zero: float) -> list[float]:

@@ -9,7 +9,7 @@ from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.recommendation import recommendation
+from sweeps.report.headline import headline
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
 from sweeps.terminal.escape import markdown_code, markdown_text, yaml_value
@@ -54,7 +54,7 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         "## Use",
         _usage(facts),
         "## Tested",
-        markdown_text(f"The sweep's recommendation: {recommendation(analysis).sentence}"),
+        markdown_text(f"The choice of the sweep: {headline(analysis).text}"),
         markdown_text(" ".join(conclusions(analysis))),
         markdown(paper_table(analysis)).strip(),
         markdown_text(_run_choice(analysis, facts)),
@@ -115,7 +115,8 @@ def _description(facts: CardFacts) -> str:
     weights = f"{mix.alpha:g} x model + {1 - mix.alpha:g} x {mix.first_stage}"
     return (
         f"{text} Its score is {weights}, both {mix.normalise} normalised within a query; the "
-        f"weight was chosen on dev. It needs the scores of {mix.first_stage}."
+        f"weight was chosen on dev. Without the scores of {mix.first_stage} it ranks by the model "
+        "alone."
     )
 
 
@@ -148,10 +149,13 @@ def _run_choice(analysis: Analysis, facts: CardFacts) -> str:
     sweep, about = analysis.sweep, facts.about
     values = ", ".join(f"{name} {value:.4f}" for name, value in about["test"].items())
     it = "its trial" if NOT_MEASURED in about else "it"
+    mix, of_model = facts.first_stage, about.get("test_alone", {})
+    model = ", ".join(f"{name} {value:.4f}" for name, value in of_model.items())
+    alone = f", without the scores of {mix.first_stage} {model}" if mix and model else ""
     return (
         f"The table has the means over all seeds. This folder holds the model of seed "
         f"{about['seed']}, {about['chosen']} ({sweep.primary} on dev {about['dev']:.4f}); on "
-        f"{sweep.split} {it} has {values}."
+        f"{sweep.split} {it} has {values}{alone}."
     )
 
 

@@ -18,9 +18,8 @@ from sweeps.plan.next_command import asked_of, confirming, copied_from, our_comm
 from sweeps.report.analysis import Analysis
 from sweeps.report.reliability import POWER, goal_of
 from sweeps.store.sweep_file import advisable, command_in
-from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import ROUNDING
+from sweeps.systems.order import ROUNDING
 from sweeps.terminal.command_line import SCRIPT
 from sweeps.terminal.notation import has_two_runs, names_text, percent
 from sweeps.terminal.text import about
@@ -104,22 +103,23 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         if two and number:
             return step(why, seeded(asked_of(sweep.about), sweep.about.seeds, number))
         return NextStep(why, own("design", "--delta", f"{sweep.about.rope:g}"))
-    if all(c.delta < 0 for c in significant) or best_on_dev(sweep) == sweep.baseline:
+    if analysis.choice is None or analysis.choice.cell in ("", sweep.baseline):
         return None
     if sweep.about.confirms:
         return NextStep("The confirmed model can be saved.", own("export", "--to", "model"))
     why = (
-        "A confirmation trains the best on dev and the baseline again with fresh seeds, for a gain "
+        "A confirmation trains the choice and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
     return step(why, confirming(asked_of(sweep.about)))
 
 
 def _is_below_first_stage(analysis: Analysis) -> bool:
-    """True if the best on dev ranks worse than the candidates that it was given."""
-    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
+    """True if the choice ranks worse than the candidates that it was given."""
+    sweep = analysis.sweep
+    best = analysis.choice.system if analysis.choice else ""
     first = sweep.about.first_stage.get(sweep.primary)
-    means = [s.mean(sweep.primary) for s in analysis.cells if s.cell.cell == best]
+    means = [row.mean(sweep.primary) for row in analysis.rows if row.name == best]
     return first is not None and any(first - mean > ROUNDING for mean in means)
 
 
@@ -131,7 +131,7 @@ def _raise_first(sweep: Sweep) -> str:
     limits = [limit for limit in limits if limit]
     raised = f"First raise the limits: {names_text(limits)}. " if limits else ""
     return (
-        "The best on dev has a lower mean than the first stage, which more seeds will hardly "
+        "The choice has a lower mean than the first stage, which more seeds will hardly "
         "change. "
         f"{raised}{BELOW_FIRST_STAGE} lists what to try, in order."
     )

@@ -10,7 +10,6 @@ from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
 from sweeps.report.conclusions import (
-    against_first_stage,
     answer,
     below_first_stage,
     conclusions,
@@ -19,15 +18,14 @@ from sweeps.report.conclusions import (
     fates,
     of_search,
     scope,
-    winner,
 )
+from sweeps.report.headline import headline
 from sweeps.report.html import Section, render
 from sweeps.report.interactions import interaction_sentences
 from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
-from sweeps.report.recommendation import other_choice, recommendation
 from sweeps.report.reliability import (
     Reliability,
     best_gain,
@@ -42,7 +40,6 @@ from sweeps.report.results import json_text, page_table, shared_results
 from sweeps.report.table import Table, table
 from sweeps.report.unjudged import unjudged_sentences
 from sweeps.systems.access import Access, access_sentence
-from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import query_set_means, query_sets
 
@@ -73,7 +70,6 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
     sweep = findings.analysis.sweep
     results = shared_results(findings.analysis) | {
         "conclusions": sentences(findings),
-        "best_on_dev": best_on_dev(sweep),
         "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
     }
     if findings.agreement:
@@ -89,12 +85,13 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
 
 
 def page(findings: Findings) -> str:
-    """The whole page of a sweep as HTML text: the recommendation, then its sections."""
+    """The whole page of a sweep as HTML text: the headline, then its sections."""
     analysis = findings.analysis
+    said = headline(analysis)
     return render(
         "page.html",
         title=analysis.sweep.question,
-        answer=recommendation(analysis).sentence,
+        answer=said.text,
         notes=[*filter(None, [machines_sentence(analysis)])],
         facts=[],
         sections=sections(findings),
@@ -102,14 +99,14 @@ def page(findings: Findings) -> str:
 
 
 def sections(findings: Findings) -> list[Section]:
-    """The sections below the recommendation, in their order; a new one is an entry here."""
+    """The sections below the headline, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
-    found = merits(analysis, recommendation(analysis))
+    found = merits(analysis, headline(analysis))
     at = int(bool(found))  # the first figure is that of the gains, where there are some
     moved = moved_text(analysis, findings.queries)
     sets, shown = _query_sets(analysis), page_table(analysis)
-    if moved and analysis.best:
-        shown = _linked(shown, sweep.label(analysis.best.system))
+    if moved and analysis.choice:
+        shown = _linked(shown, analysis.choice.label)
     step = next_step(analysis)
     command = [("Next", step.command)] if step and step.command else []
     words = step.why if step and not step.command else ""
@@ -128,23 +125,22 @@ def sections(findings: Findings) -> list[Section]:
 
 
 def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
-    """What qualifies the recommendation: sentences under five headings, without the empty ones."""
+    """What qualifies the headline: sentences under five headings, without the empty ones."""
     analysis, judged = findings.analysis, findings.reliability
     sweep, step = analysis.sweep, next_step(analysis)
     variance = seed_variance(analysis, judged)
-    own = chunk_sizes.sentences(analysis) if sweep.indexes else []
+    own = [chunk_sizes.left_out(analysis)] if sweep.indexes else []
     if sweep.serving:
-        own = [sweep.serving.answer, sweep.serving.cost]
-    chosen = confirmation(analysis) or winner(analysis)
+        own = [sweep.serving.cost]
     groups = {
         "Comparisons": [
-            *own, not_distinguishable(analysis), against_first_stage(analysis),
-            "" if own else answer(analysis), below_first_stage(analysis),
+            *own, not_distinguishable(analysis),
+            answer(analysis), below_first_stage(analysis),
             *interaction_sentences(analysis), scope(analysis), without_variance(analysis),
             copies_sentence(analysis) * bool(analysis.primary),
         ],
         "Choice and correction": [
-            of_search(analysis), other_choice(analysis, recommendation(analysis)), chosen,
+            of_search(analysis), confirmation(analysis),
             correction(analysis),
             # The time of an access is no result: it is on the page alone.
             best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),

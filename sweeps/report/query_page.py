@@ -1,5 +1,5 @@
-"""`queries.html`: the queries that gained and lost most between baseline and best system, with the
-documents that moved."""
+"""`queries.html`: the queries that gained and lost most by the choice over the first stage (or the
+baseline), with the documents that moved."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _SPACE = "\N{NO-BREAK SPACE}"
 @dataclass(frozen=True)
 class Moved:
     """A query, its means over seeds, and {document: (its relevance, None without a judgment; its
-    rank in each run of the best system; in each run of the baseline)}; rank None: not ranked."""
+    rank in each run of the system; in each run of its reference)}; rank None: not ranked."""
 
     query_id: str
     system: float
@@ -41,8 +41,8 @@ class Moved:
 def moved_queries(analysis: Analysis) -> list[Moved]:
     """The queries that gained most, then those that lost most; none without a comparison on the
     primary measure or without its runs on this machine."""
-    sweep, best = analysis.sweep, analysis.best
-    matrix = analysis.matrices.get(sweep.primary)
+    sweep, best = analysis.sweep, analysis.chosen
+    matrix = analysis.whole.get(sweep.primary)
     files = list_readers(sweep, matrix) if matrix else {}
     if matrix is None or best is None or not {best.system, best.baseline} <= files.keys():
         return []
@@ -65,9 +65,9 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
 
 def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The text of the link; "" without such queries."""
-    if not queries or not analysis.best:
+    if not queries or not analysis.chosen:
         return ""
-    names = map(analysis.sweep.label, (analysis.best.system, analysis.best.baseline))
+    names = map(analysis.sweep.label, (analysis.chosen.system, analysis.chosen.baseline))
     return f"Queries that gained and lost most, {' against '.join(names)}"
 
 
@@ -137,11 +137,11 @@ def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The page of these queries, one at least, as HTML text."""
-    assert analysis.best
-    sweep, pair = analysis.sweep, (analysis.best.system, analysis.best.baseline)
+    assert analysis.chosen
+    sweep, pair = analysis.sweep, (analysis.chosen.system, analysis.chosen.baseline)
     system, baseline = map(sweep.label, pair)
     texts = read_texts(None if sweep.third_party else sweep.folder)
-    seeds = analysis.matrices[sweep.primary].seeds
+    seeds = analysis.whole[sweep.primary].seeds
     ranks = [f"rank, {sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
     words = "passage with most of the query's words"
     heading = ["document", "relevance", *ranks, *[words] * bool(texts)]

@@ -358,7 +358,8 @@ def _detectable(difference: float) -> str:
 def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | None = None) -> str:
     """The gain of the best of several trained systems, with an interval that holds for all of them
     at once, its correction for the choice, and its equivalence; "" without a choice."""
-    best, sweep = analysis.best, analysis.sweep
+    sweep = analysis.sweep
+    best = max(analysis.primary, key=lambda pair: pair.delta, default=None)
     own = next((limit for limit in limits if best and limit.system == best.system), None)
     count = sum(limit.system not in sweep.deterministic for limit in limits)
     if best is None or own is None or best.system in sweep.deterministic:

@@ -23,16 +23,16 @@ from rank_core.stats.superiority import superiority
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, effect_ratio, notes, reservations
 from sweeps.report.clusters import cluster_results
+from sweeps.report.headline import headline
 from sweeps.report.interactions import interaction_results
 from sweeps.report.published import with_published
-from sweeps.report.recommendation import recommendation
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -265,7 +265,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "sweep": _described(sweep),
-        "recommendation": dataclasses.asdict(recommendation(analysis)),
+        "choice": analysis.choice and dataclasses.asdict(analysis.choice),
+        "headline": dataclasses.asdict(headline(analysis)),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
             dataclasses.asdict(found)

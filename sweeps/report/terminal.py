@@ -10,13 +10,12 @@ from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import OWN_MODEL, Analysis
 from sweeps.report.caption import interpolated_sentence, near_best_sentence, remarks_on_values
 from sweeps.report.conclusions import conclusions, fates_in_brief
+from sweeps.report.headline import cost_text, headline
 from sweeps.report.machines import machines_sentence
 from sweeps.report.next_step import next_step
-from sweeps.report.recommendation import cost_text, other_choice, recommendation
 from sweeps.report.reliability import pairing_of, pairing_sentence
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
-from sweeps.systems.best import left_after
 from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
 from sweeps.terminal.notation import (
@@ -40,7 +39,7 @@ MOST_LINES = 6
 
 
 def terminal_text(analysis: Analysis, page: Path, uri: str = "", *, verbose: bool = False) -> str:
-    """The table of a sweep, the recommendation, the next step and the path of the page; `verbose`
+    """The table of a sweep, the headline, the next step and the path of the page; `verbose`
     adds all that the numbers rest on. `uri` is the sweep's, where the page is a copy."""
     sweep = analysis.sweep
     ending = [f"Report: {page}"]
@@ -65,19 +64,18 @@ def answer_lines(
 ) -> list[str]:
     """The lines below a table: at most `MOST_LINES` with the `ending`, where names and commands are
     short; `verbose` adds every conclusion, and `more`."""
-    found, step = recommendation(analysis), next_step(analysis, where)
+    found, step = headline(analysis), next_step(analysis, where)
     after = [*(step.lines[1:] if step else []), *ending]
     if verbose:
-        said = [found.sentence, cost_text(found), other_choice(analysis, found)]
+        said = [found.text, cost_text(found)]
         gain = pairing_sentence(analysis.sweep, pairing_of(analysis), paired=analysis.paired)
         said += [*conclusions(analysis), gain, *more, *([step.why] if step else [])]
         return [*(line for text in filter(None, said) for line in wrapped(text)), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
-    states_a_file = analysis.sweep.indexes or analysis.sweep.serving
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
     ranked = [
         (found.sentence, 0),
-        (other_choice(analysis, found), 0 if states_a_file else 1),
+        (" ".join(found.more), 1),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
         *((note, 1 if typed and place else 0) for place, note in enumerate(notes)),
@@ -158,7 +156,7 @@ def measure_table(
     """A measure of every system, its difference and test, and the means of `others`; without others
     the p of both tests fit. `before` are other measures {measure: heading} that stand before this
     one; `without` are columns of `_NARROW` that are left out."""
-    sweep, fates = analysis.sweep, left_after(analysis.sweep)
+    sweep, fates = analysis.sweep, analysis.sweep.about.eliminated
     scores = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits)
 
     def of_test(draw: Callable[[CellComparison], str]) -> Callable[[System], str]:
@@ -269,7 +267,7 @@ def _marks(analysis: Analysis) -> set[str]:
             continue
         found |= {*letter(pair, ascii_lowercase.index(mark), analysis.sweep.about.alpha)}
     found |= {"†"} if analysis.undecided else set()
-    found |= {fate_word(analysis.sweep)} if left_after(analysis.sweep) else set()
+    found |= {fate_word(analysis.sweep)} if analysis.sweep.about.eliminated else set()
     return found | ({"(p)"} if any(map(has_two_runs, analysis.comparisons)) else set())
 
 

@@ -102,10 +102,21 @@ class SweepFile:
     alphas: Mapping[str, float] = field(default_factory=dict)
     """{trial: weight of its model beside the first stage, chosen on dev of the training
     collection}."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Of a test set: `label`, `mean` and `num_candidates` of the choice of that sweep."""
     files: Mapping[str, str] = field(default_factory=dict)
     """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has
     its own `checksum`."""
     schema_version: int = VERSION
+
+    @property
+    def eliminated(self) -> dict[str, int]:
+        """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
+        return {
+            line["cell"]: int(line["left_after"])
+            for line in self.search.get("standings", ())
+            if line["left_after"] is not None
+        }
 
     def write(self, records: Records) -> None:
         """Writes the file, atomically."""
@@ -288,13 +299,21 @@ def update_sweep_file(records: Records, **facts: Any) -> None:
 
 
 def verdict(records: Records) -> str:
-    """The recommendation of a sweep's report, of an older one the first conclusion; "" without
-    one."""
+    """The headline of a sweep's report, of an older one its first sentence; "" without one."""
     with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
         results = parsed_json(records.read_file("report/results.json") or b"")
-        if found := results.get("recommendation"):
-            return str(found["sentence"])
+        for name in ("headline", "recommendation"):  # until 0.4
+            if found := results.get(name):
+                return str(found["sentence"])
         return str(results["conclusions"][0])
+    return ""
+
+
+def stated_choice(records: Records) -> str:
+    """`MaxP 64/48, nDCG@10 0.310 on dev`: the choice of a sweep's report; "" without one."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        choice = parsed_json(records.read_file("report/results.json") or b"")["choice"]
+        return f"{choice['label']}, {choice['measure']} {choice['mean']:.3f} on {choice['split']}"
     return ""
 
 

@@ -33,7 +33,8 @@ from sweeps.plan.experiment import aggregation_label
 from sweeps.store.records import Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
-from sweeps.systems.interpolation import MixtureInputs
+from sweeps.systems.choice import choose, with_rows
+from sweeps.systems.interpolation import MixtureInputs, first_stage_of
 from sweeps.systems.load import (
     Serving,
     Sweep,
@@ -42,24 +43,19 @@ from sweeps.systems.load import (
     trial_config,
 )
 from sweeps.systems.system import Kind, System, seed_means
-from sweeps.terminal.notation import relation, short_signed
 
 PROBABILITY = {"model.chunk_scores": "probability"}
-_KINDS: dict[str, tuple[Mapping[str, Any], str]] = {
-    "first": ({"model.name": "firstp"}, "the score of its first chunk"),
-    "max": ({"model.name": "maxp"}, "the maximum of its chunk scores"),
-    "sum": ({"model.name": "sump"}, "the sum of its chunk scores"),
-    "sum P": ({"model.name": "sump", **PROBABILITY}, "the sum of its chunks' probabilities"),
-    "mean": ({"model.name": "avgp"}, "the mean of its chunk scores"),
-    "mean P": ({"model.name": "avgp", **PROBABILITY}, "the mean of its chunks' probabilities"),
-    "best 2": ({"model.name": "kmax-avgp", "model.k": 2}, "the mean of its best two chunk scores"),
-    "best 3": (
-        {"model.name": "kmax-avgp", "model.k": 3},
-        "the mean of its best three chunk scores",
-    ),
+AGGREGATIONS: dict[str, Mapping[str, Any]] = {
+    "first": {"model.name": "firstp"},
+    "max": {"model.name": "maxp"},
+    "sum": {"model.name": "sump"},
+    "sum P": {"model.name": "sump", **PROBABILITY},
+    "mean": {"model.name": "avgp"},
+    "mean P": {"model.name": "avgp", **PROBABILITY},
+    "best 2": {"model.name": "kmax-avgp", "model.k": 2},
+    "best 3": {"model.name": "kmax-avgp", "model.k": 3},
 }
-"""{heading: (settings, words)}; P: of probabilities, the sigmoid of the scores."""
-AGGREGATIONS = {heading: settings for heading, (settings, _) in _KINDS.items()}
+"""{heading: settings}; P: of probabilities, the sigmoid of the scores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +100,7 @@ class Aggregation:
             of=self.cell,
             scores=scores,
             deterministic=True,
+            dev=self.dev,
             alphas={seed: (self.alpha,)},
         )
 
@@ -129,25 +126,18 @@ def kept_chunks(records: Records, name: str, *splits: str) -> dict[str, KeptChun
 
 
 def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
-    """The sweep with every aggregation as a cell, and its answer; unchanged where trials kept no
-    chunk scores. `rows`: the systems that are interpolated, of `INTERPOLATE`."""
-    kept = _Kept(sweep, interpolates=rows != "none")
+    """The sweep with every aggregation as a cell, and what it says of the choice; unchanged where
+    trials kept no chunk scores. `rows`: the interpolated systems with a row, of `INTERPOLATE`."""
+    kept = _Kept(sweep, interpolates=sweep.about.interpolate != "none" or rows != "none")
     pairs = list(kept.systems())
     if not pairs:
         return sweep
-    alone, mixed = [system for system, _ in pairs], [own for _, own in pairs if own]
+    alone = [system for system, _ in pairs]
     baseline = next(s for s in alone if s.of == sweep.baseline and s.heading == "first")
-    # Among equals the cheaper one, then the one without the first stage.
-    best = max(
-        (s for s in (*alone, *mixed) if s.alpha not in (0.0, 1.0)),
-        key=lambda s: (s.dev, -s.tokens, s.alpha is None),
-    )
-    if rows == "best":
-        shown = {s.cell for s in (baseline, max(mixed, key=lambda s: s.dev), best)}
-        mixed = [s for s in mixed if s.cell in shown]
     ordered = [baseline, *(s for s in alone if s is not baseline)]
     values = as_categories(pd.concat([s.scores(s.cell) for s in ordered], ignore_index=True))
     names = ("model.name", *WINDOWS, *_beside_windows(sweep))
+    mixed = tuple(own.interpolated(sweep) for _, own in pairs if own)
     answered = replace(
         sweep,
         slots=(baseline.cell,),
@@ -160,9 +150,11 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
         scores=of_split(values, sweep.split, *sweep.measures),
         dev_scores=of_split(values, "dev", sweep.primary),
         lists={(s.cell, int(s.trial["seed"])): partial(kept.lists, s) for s in ordered},
-        interpolated=tuple(s.interpolated(sweep) for s in mixed),
+        mixed=mixed,
+        first_stage=first_stage_of(sweep) if mixed else None,
     )
-    return replace(answered, serving=_serving(answered, kept, pairs, best))
+    answered = with_rows(replace(answered, serving=_serving(answered, kept, pairs)), rows)
+    return replace(answered, serving=_with_choice(answered, kept, pairs))
 
 
 WINDOWS = ("chunking.window", "chunking.stride")
@@ -250,40 +242,53 @@ def _first_share(tokens: float, kept: Iterable[KeptChunks]) -> float:
     return (sum(own[0] for own in lengths) + len(lengths) * beside) / tokens
 
 
-def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair], best: Aggregation) -> Serving:
-    """The answer: the chosen system, its gains on test, its cost, and all rows."""
-    of_longest = {s.heading: s for s, _ in pairs if s.of == kept.sweep.baseline}
-    cut = of_longest["max"]
-    measured = _measured(kept, best, {"first": of_longest["first"], "cut": cut})
-    name = sweep.first_stage_name
-    mix = None if best.alpha is None else FirstStageMix(best.alpha, DEFAULT, name)
-    model = {**sweep.about.backbone, "name": Path(sweep.about.backbone["name"]).name}
+def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair]) -> Serving:
+    """All rows with their costs, before the choice."""
     return Serving(
-        file=FILE,
-        setting=serving_setting(best.config, model, mix) | {"measured": measured},
-        answer=_sentence(sweep, best, measured, cut),
         rows=tuple(_row(*pair, sweep) for pair in pairs),
         of={s.cell: (s.of, s.config.settings()) for s, _ in pairs},
         read_tokens=int(kept.read_tokens),
         separate_tokens=int(kept.separate_tokens),
-        best=best.cell,
-        alpha=best.alpha,
-        mixed=f" +{name}" if mix else "",
     )
+
+
+def _with_choice(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair]) -> Serving:
+    """The same with the content of `serving.json`; the first stage needs none."""
+    assert sweep.serving is not None
+    choice, every = choose(sweep), {s.cell: (s, own) for s, own in pairs}
+    if choice is None or not choice.cell:
+        return sweep.serving
+    model, mixed = every[choice.cell]
+    best = mixed if choice.is_mixed and mixed else model
+    of_longest = {s.heading: s for s, _ in pairs if s.of == kept.sweep.baseline}
+    measured = _measured(kept, best, {name: of_longest[h] for name, h in _LONGEST.items()})
+    if best is mixed:
+        measured["mean_alone"] = _test(model, sweep)
+    mix = None
+    if best.alpha is not None:
+        mix = FirstStageMix(best.alpha, DEFAULT, sweep.first_stage_name)
+    named = {**sweep.about.backbone, "name": Path(sweep.about.backbone["name"]).name}
+    setting = serving_setting(best.config, named, mix) | {"measured": measured}
+    return replace(sweep.serving, file=FILE, setting=setting)
+
+
+_LONGEST = {"first": "first", "cut": "max"}
+"""{what the choice is compared with, of the longest windows: its key in `AGGREGATIONS`}."""
+
+
+def _test(system: Aggregation, sweep: Sweep) -> float:
+    """Its mean of the primary measure on the reported split."""
+    return float(of_split(system.scores(""), sweep.split, sweep.primary)["value"].mean())
 
 
 def _row(system: Aggregation, mixed: Aggregation | None, sweep: Sweep) -> dict[str, Any]:
     """The numbers of a system for the page and results.json."""
-
-    def test(system: Aggregation) -> float:
-        return float(of_split(system.scores(""), sweep.split, sweep.primary)["value"].mean())
-
     chunking = system.config.chunking
     row = {"window": chunking.window, "stride": chunking.stride, "aggregation": system.heading}
-    row |= {"label": system.label, "dev": system.dev, "test": test(system)}
+    row |= {"label": system.label, "dev": system.dev, "test": _test(system, sweep)}
     if mixed:
         row |= {"alpha": mixed.alpha, "dev_interpolated": mixed.dev}
-        row |= {"test_interpolated": test(mixed)}
+        row |= {"test_interpolated": _test(mixed, sweep)}
     return row | {"tokens_per_query": system.tokens, "seconds_per_query": system.seconds}
 
 
@@ -321,33 +326,3 @@ def _measured(
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,
     }
-
-
-def _sentence(
-    sweep: Sweep, best: Aggregation, measured: Mapping[str, Any], cut: Aggregation
-) -> str:
-    """The answer in one sentence."""
-    chunking, longest = best.config.chunking, cut.config.chunking.window
-    over, digits = measured["over"], sweep.digits
-    what = {
-        "first": f"the first {longest} tokens",
-        "cut": f"cutting at {longest} and the maximum",
-        "first stage": f"{sweep.first_stage_name} alone",
-    }
-    gains = [
-        f"{short_signed(gain['gain'], digits)} over {what[name]} "
-        f"([{short_signed(gain['low'], digits)}, {short_signed(gain['high'], digits)}], "
-        f"p {relation(gain['p'])})"
-        for name, gain in over.items()
-    ]
-    score = _KINDS[best.heading][1]
-    if best.alpha is not None:
-        score = f"{best.alpha:g} x {score} + {1 - best.alpha:g} x {sweep.first_stage_name}"
-    corrected = f" (p corrected over these {len(gains)})" * (len(gains) > 1)
-    return (
-        f"Serve windows of {chunking.window} tokens with stride {chunking.stride} and score a "
-        f"document by {score}: {sweep.primary} {measured['mean']:.{digits}f} "
-        f"({sweep.count_text(measured['queries'])}), {', '.join(gains)}{corrected}. It reads "
-        f"{best.tokens:,.0f} encoder tokens and takes {best.seconds:.2g} s per query (cutting at "
-        f"{longest}: {cut.tokens:,.0f}, {cut.seconds:.2g} s)."
-    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rank_core.errors import BadInput, unknown
 from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.best import best_on_dev, left_after
+from sweeps.systems.choice import with_rows
 from sweeps.systems.interpolation import first_stage_of, interpolate_cells, missing_input
 from sweeps.systems.load import Sweep
 from sweeps.terminal.command_line import INTERPOLATE
@@ -24,18 +24,16 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
             raise BadInput(f"{sweep.folder}: {missing}")
         from sweeps.systems.aggregations import with_aggregations  # brings in torch
 
-        sweep = with_aggregations(sweep, rows)
-        return replace(sweep, first_stage=first_stage_of(sweep) if sweep.interpolated else None)
-    if rows == "none" or sweep.split != "test":
+        return with_aggregations(sweep, rows)
+    if {rows, sweep.about.interpolate} == {"none"} or sweep.split != "test":
         return sweep
     if missing:
         return replace(sweep, not_interpolated=missing)
     if not (sweep.folder / FIRST_STAGE).is_dir():
         return sweep
-    eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
-    cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
+    cells = [cell.cell for cell in sweep.cells if cell.cell not in sweep.about.eliminated]
     try:
-        systems = interpolate_cells(sweep, [name for name in cells if name not in eliminated])
-        return replace(sweep, interpolated=systems, first_stage=first_stage_of(sweep))
+        mixed = interpolate_cells(sweep, cells)
+        return with_rows(replace(sweep, mixed=mixed, first_stage=first_stage_of(sweep)), rows)
     except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))

@@ -91,9 +91,13 @@ class MixtureInputs:
     def read(self) -> dict[str, tuple[Run, Qrels]]:
         """{split: its candidates and judgments}."""
         return {
-            split: (self.candidates(split), read_qrels(self.paths(split)[1]))
-            for split in self.splits
+            split: (self.runs[split], read_qrels(self.paths(split)[1])) for split in self.splits
         }
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """{split: its candidates}; a bundle may have these without the judgments."""
+        return {split: self.candidates(split) for split in self.splits}
 
     def candidates(self, split: str) -> Run:
         """The candidates of a split with their scores."""
@@ -140,24 +144,46 @@ def first_stage_of(sweep: Sweep) -> System | None:
         kind=Kind.FIRST_STAGE,
         scores=scores,
         deterministic=True,
+        dev=_first_stage_dev(sweep),
     )
 
 
+def _first_stage_dev(sweep: Sweep) -> float:
+    """The mean of the candidates on dev; `sweep.json` of ranksweep 0.3 does not have it, and a
+    bundle of that version has not their values. NaN then."""
+    table = _first_stage_values(sweep)
+    own = (table["split"] == "dev") & (table["measure"] == sweep.primary)
+    known = sweep.about.first_stage_dev.get(sweep.primary)
+    return float(table.loc[own, "value"].mean()) if known is None else known
+
+
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates in the first stage's order."""
+    """The values of the candidates in the first stage's order, on the reported split."""
+    table = _first_stage_values(sweep)
+    return table[table["split"] == sweep.split].reset_index(drop=True)
+
+
+def _first_stage_values(sweep: Sweep) -> pd.DataFrame:
+    """The same of dev and test."""
     inputs = MixtureInputs.of(sweep)
 
     def values() -> pd.DataFrame:
-        run, qrels = inputs.read[sweep.split]
-        scores = per_query(qrels, run, inputs.measures)
-        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.about.seeds[0], split=sweep.split)
+        tables = []
+        for split in inputs.splits:
+            run, qrels = inputs.read[split]
+            tables.append(per_query(qrels, run, inputs.measures).assign(split=split))
+        scores = pd.concat(tables, ignore_index=True)
+        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.about.seeds[0])
         return scores[list(SCORE_COLUMNS)]
 
     path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
     made_of = {"inputs": inputs.key}
+    ties = {**made_of, "ties": "in the order of the run"}
     try:
-        return _cached(path, {**made_of, "ties": "in the order of the run"}, values)
+        return _cached(path, {**ties, "splits": "dev and test"}, values)
     except (BadInput, OSError):  # a bundle that has the hash of its judgments alone
+        if (stored := _stored(path, ties)) is not None:
+            return stored
         # Measures of older tables are of one ranking where no scores tie.
         stored, run = _stored(path, made_of), inputs.candidates(sweep.split)
         if stored is None or any(in_one_order(docs) is not docs for docs in run.values()):
@@ -202,6 +228,7 @@ def _interpolated(
     shown = (table["split"] == sweep.split) & (table["seed"].isin(seeds[:1] if same else seeds))
     scores = table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)]
     used = sweep.used[sweep.used["cell"] == cell.cell]
+    on_dev = table[(table["split"] == "dev") & (table["measure"] == sweep.primary)]
     return System(
         cell=Cell(
             name, f"{sweep.label(cell.cell)} +{fusion.word}{sweep.first_stage_name}", cell.group
@@ -212,6 +239,7 @@ def _interpolated(
         of=cell.cell,
         scores=scores,
         deterministic=same,
+        dev=float(on_dev.groupby("seed", observed=True)["value"].mean().mean()),
         alphas={}
         if fusion.alpha is not None
         else {seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
@@ -236,7 +264,7 @@ def _lists(
     lists: dict[str, list[str]] = {}
     for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
         part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
-        mixed = _mixed(part, inputs.read[split][0], fusion).at(float(str(alpha)))
+        mixed = _mixed(part, inputs.runs[split], fusion).at(float(str(alpha)))
         lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
     return lists
 

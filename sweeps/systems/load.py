@@ -54,18 +54,14 @@ _EXCLUDED = 5  # points that notes name
 
 @dataclass(frozen=True)
 class Serving:
-    """The answer of a sweep over windows and aggregations of a model as it is."""
+    """The systems of a sweep over windows and aggregations of a model as it is."""
 
-    answer: str  # in a sentence
-    file: str  # serving.json
-    setting: Mapping[str, Any]  # its content
     rows: tuple[Mapping[str, Any], ...]  # the numbers of every system
     of: Mapping[str, tuple[str, Mapping[str, Any]]]  # {system: (cell of its trial, its settings)}
-    best: str  # the system
-    alpha: float | None  # its weight beside the first stage's; None: alone
-    mixed: str  # what its label then ends with, such as " +BM25"
     read_tokens: int  # of the encoder
     separate_tokens: int  # a run for each system would have read
+    file: str = ""  # serving.json, which states the choice; "" where that is the first stage
+    setting: Mapping[str, Any] = field(default_factory=dict)  # its content
 
     @property
     def cost(self) -> str:
@@ -100,7 +96,9 @@ class Sweep:
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
-    interpolated: tuple[System, ...] = ()
+    mixed: tuple[System, ...] = ()
+    """Every system with the first stage that can be used: candidates of the choice."""
+    interpolated: tuple[System, ...] = ()  # those that have a row
     not_interpolated: str = ""  # why such rows are missing
     first_stage: System | None = None  # where it has a row
     digits: int = 3  # decimals of means and differences in tables

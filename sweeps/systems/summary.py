@@ -6,20 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.stats.matrix import queries_per_set, query_set_of
-from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System
 from sweeps.terminal.text import numbered
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
-ROUNDING = 1e-9
-"""The largest difference of two means of the same values."""
 _MOST_SETS = 20
 """With more prefixes than this, a slash in query ids does not name a set."""
 
 
 def fate_word(sweep: Sweep) -> str:
-    """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
+    """The word of a terminal's table for an eliminated cell, shorter than "eliminated"."""
     return "stopped" if sweep.about.search.get("name") == "asha" else "out"
 
 
@@ -59,7 +56,7 @@ def _statuses(sweep: Sweep, cell: str) -> dict[int, str]:
     fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
     declared = sweep.about.seeds[:1] if cell in sweep.deterministic else sweep.about.seeds
-    if cell in left_after(sweep):  # fewer seeds by design: none is missing
+    if cell in sweep.about.eliminated:  # fewer seeds by design: none is missing
         declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
     return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
 

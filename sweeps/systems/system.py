@@ -42,6 +42,9 @@ class System:
     """Per query, on the reported split, of one seed where it is deterministic; empty for a cell,
     whose values are among those of its sweep."""
     deterministic: bool = False
+    dev: float = float("nan")
+    """Mean of the primary measure on dev, over seeds, of a row that is not a cell: those of cells
+    are in their sweep."""
     alphas: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """{seed: its weight beside the first stage's, or those of its folds}; may be empty."""
     lists: Mapping[int, ListReader] = field(default_factory=dict)  # by seed, where they are known

@@ -141,7 +141,7 @@ def test_a_system_interpolated_with_the_first_stage_ranks_as_it_was_derived(
     for query_id, scores in expected.items():
         assert found[query_id] == pytest.approx(scores, abs=1e-5)
     assert (found == of_model) == (alpha == 1)
-    assert not (folder / "modules.json").exists(), "a CrossEncoder has no first stage"
+    assert (folder / "modules.json").exists(), "a CrossEncoder ranks by the model alone"
 
 
 def test_rank_takes_scores_of_the_first_stage_or_says_that_it_needs_them(
@@ -152,13 +152,13 @@ def test_rank_takes_scores_of_the_first_stage_or_says_that_it_needs_them(
     reranker = Reranker.load(folder)
     texts, scores = {"a": "one text", "b": "another", "c": "third words"}, [1.0, 3.0, 2.0]
     by_id = dict(zip(texts, scores, strict=True))
-    assert reranker.needs_first_stage
+    assert reranker.mixes_first_stage and not reranker.needs_first_stage
     [expected] = reranker.rerank({"q": dict(sorted(by_id.items(), key=lambda one: -one[1]))},
                                  {"q": "a query"}, texts).values()  # fmt: skip
     assert reranker.rank("a query", texts, first_stage=by_id) == list(expected.items())
     by_place = reranker.rank("a query", [*texts.values()], first_stage=scores)
     assert [("abc"[place], score) for place, score in by_place] == list(expected.items())
-    with pytest.raises(BadInput, match="adds the first stage's score"):
-        reranker.rank("a query", texts)
+    of_model = Reranker.load(exported(config, tmp_path / "alone")[1]).rank("a query", texts)
+    assert reranker.rank("a query", texts) == of_model != list(expected.items()), "its model alone"
     with pytest.raises(BadInput, match=r"first_stage.*3 documents"):
         reranker.rank("a query", texts, first_stage={"a": 1.0, "b": 2.0})

@@ -65,10 +65,11 @@ def test_a_sweep_states_the_chunk_size_its_gains_and_costs(run_local, with_spans
     report = ran.folder / "report"
     stated = json.loads((report / "chunking.json").read_text())
     results = json.loads((report / "results.json").read_text())
-    first = results["conclusions"][0]
-    assert first.startswith(f"Cut documents into chunks of {stated['chunk_tokens']} tokens")
-    assert "over documents cut at the model's limit" in first
-    assert all(f"{window}/" in first for window, _ in USUAL) and "above the model's limit" in first
+    assert f"chunks of {stated['chunk_tokens']} tokens" in results["headline"]["sentence"]
+    assert results["choice"]["cell"] and stated["measured"]["chosen_on"] == "dev"
+    assert bool(stated["with_first_stage"]) == (results["choice"]["mean_alone"] is not None)
+    page = (report / "index.html").read_text()
+    assert all(f"{window}/" in page for window, _ in USUAL) and "above the model" in page
     assert stated["overlap_tokens"] in (0, stated["chunk_tokens"] // 2)
     assert stated["chunk_characters"] > stated["chunk_tokens"]
     rows = {row["label"]: row for row in results["indexes"]}

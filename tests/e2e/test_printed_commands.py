@@ -331,6 +331,6 @@ def test_mlflow_gets_what_it_lacks(place, inputs, shell, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_winner_that_is_the_baseline_is_exported(copy, inputs, shell):
     text = shell.run("run", "window_stride", "--engine", "local", "--confirm", code=2)
-    assert "the winner is the baseline" in text
+    assert "the choice is the baseline" in text
     shell.run_printed(text, "export")
     assert Path("model/ranker.json").exists()

@@ -76,7 +76,7 @@ def test_mlflow_shows_data_settings_the_answer_and_the_report(smoke):
     assert {"report/index.html", "report/table.md", "report/plots"} <= files
     results = json.loads((smoke.folder / "report" / "results.json").read_text())
     note = trials.tags["mlflow.note.content"]
-    assert note.startswith(results["recommendation"]["sentence"])
+    assert note.startswith(results["headline"]["sentence"])
 
 
 def test_another_plan_in_the_folder_joins_and_its_report_is_of_its_own_cells(copy, run_local):

@@ -299,7 +299,7 @@ def _bundles(bundles: Sequence[Submission], link: str) -> Table:
             TableCell(bundle.name, link=_link(link, bundle)),
             *(bundle.by or MISSING, bundle.commit or MISSING, version or MISSING),
             TableCell(words, face="lost" if bundle.state == FAILED else ""),
-            bundle.recommendation or MISSING,
+            bundle.headline or MISSING,
         )
 
     heading = ("bundle", "submitted by", "commit", "ranksweep", "verification", "its sweep")
@@ -328,7 +328,7 @@ def _system_page(entry: BoardEntry, joint: JointTable, link: str) -> str:
         title=system.label,
         answer=", ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
         notes=[
-            f"Its sweep: {bundle.recommendation}",
+            f"Its sweep: {bundle.headline}",
             *(f"{verdict}: {text}" for verdict, text in bundle.checks),
         ],
         facts=[joint.title, bundle.question],

@@ -28,7 +28,7 @@ from sweeps.commands.bundle import (
     unpacked,
 )
 from sweeps.report.analysis import all_rows, analyse
-from sweeps.report.recommendation import recommendation
+from sweeps.report.headline import headline
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import SweepFile, find_sweep, read_sweep_file
 from sweeps.systems.clusters import Queries, queries_of_sweep
@@ -72,7 +72,7 @@ class Submission:
     queries: tuple[str, ...] = ()
     known: Queries = field(default_factory=Queries, repr=False)  # of these
     primary: str = ""
-    recommendation: str = ""  # of its own report, from the recomputed values
+    headline: str = ""  # of its own report, from the recomputed values
     command: str = ""
     commit: str = ""
     versions: Facts = ()
@@ -145,7 +145,7 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
         queries=first.query_ids,
         known=queries_of_sweep(folder, sweep.split),
         primary=sweep.primary,
-        recommendation=recommendation(analyse(loaded)).sentence,
+        headline=headline(analyse(loaded)).sentence,
         command=str(sweep.about.command),
         commit=f"{sha[:10]}{', with changes' * dirty}",
         versions=_facts({"ranksweep": about.ranksweep} | dict(sweep.about.versions)),

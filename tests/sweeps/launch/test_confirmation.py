@@ -70,18 +70,18 @@ def found(storage: Path | str, *words: str) -> Shortlist:
 
 def test_nothing_is_confirmed_where_the_baseline_is_the_best_on_dev(tmp_path):
     first = first_sweep(tmp_path, baseline=0.95)
-    with pytest.raises(BadInput, match=r"winner is the baseline; nothing to confirm: .* 0\.950 on"):
+    with pytest.raises(BadInput, match=r"choice is the baseline; nothing to confirm: .*0\.950"):
         choose(first)
     command = ["--confirm", "--engine", "local", "--storage", str(tmp_path)]
     assert main(EXPERIMENT, command, doc=None) == 2
     assert not (tmp_path / "window_stride-confirm").exists()
 
 
-def test_the_winner_is_the_best_on_dev_whatever_is_on_test(tmp_path):
+def test_the_choice_is_the_best_on_dev_whatever_is_on_test(tmp_path):
     store = first_sweep(tmp_path)
     chosen = choose(store)
     assert (chosen.winner.cell, chosen.winner.label) == (BEST, "MaxP 64/48")
-    assert chosen.baseline.cell == BASELINE and chosen.num_candidates == 4
+    assert chosen.baseline.cell == BASELINE and chosen.num_candidates == 5
     assert chosen.dev_mean == pytest.approx(0.9)
     assert chosen.winner.settings == {"model.name": "maxp", "chunking.window": 64}
     table = read_values(tmp_path)
@@ -159,7 +159,7 @@ def test_an_eliminated_cell_is_never_confirmed_however_good_on_dev(tmp_path):
     # Where the race eliminated all others, the baseline is left, and nothing is confirmed.
     gone = [standing(at, 2, 2, leader=BASELINE, gap=0.1, p=0.0, level=0.03) for at in (1, 2, 3, 4)]
     update_sweep_file(store, search=race(standings=gone))
-    with pytest.raises(BadInput, match="the winner is the baseline; nothing to confirm"):
+    with pytest.raises(BadInput, match="the choice is the baseline; nothing to confirm"):
         choose(store)
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from rank_core.stats.best import best_set
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.schema import schema_text
 from sweeps.report import chunk_sizes
@@ -90,55 +89,24 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         dev_scores=values(dev, "dev"),
         scores=values(test),
     )
-    best = best_set(matrix, deterministic=list(test))
     matrices = {"nDCG@10": matrix}
+    chosen = max(dev, key=dev.__getitem__, default="")
+    choice = SimpleNamespace(cell=chosen, system=chosen, is_mixed=False, split="dev")
     return SimpleNamespace(
-        sweep=sweep, matrices=matrices, matrix=matrices.__getitem__, best_set=best
+        sweep=sweep, matrices=matrices, matrix=matrices.__getitem__, choice=choice
     )
 
 
 TEST = {"cut": -0.2, "usual": 0.0, "large": 0.1, "small": 0.1}
 
 
-def test_dev_chooses_and_the_sentence_has_the_gains_over_the_usual_sizes():
+def test_the_choice_is_beside_the_cut_document_and_the_usual_sizes():
     analysis = analysis_of(TEST, dev={**TEST, "small": 0.2})
-    answer = chunk_sizes.answer(analysis)
-    assert answer.startswith("Cut documents into chunks of 128 tokens without an overlap: nDCG@10 ")
-    assert "(test, 40 queries)" in answer and "p corrected over these 3" in answer
-    assert "over documents cut at the model's limit of 512" in answer
-    assert "over chunks of 512/0%" in answer and "over chunks of 256/50%" in answer
-    assert "in common use" not in answer  # none is left out
+    gains = chunk_sizes.sizes_beside(analysis, "small")
+    assert [gain.baseline for gain in gains] == ["cut", "large", "usual"]
     means = analysis.matrices["nDCG@10"].scores
-    gain = (means["small"] - means["usual"]).mean()
-    assert f"{gain:+.3f}".replace("+0.", "+.") in answer
-
-
-def test_the_cheapest_index_has_the_fewest_bytes_of_those_like_the_best():
-    analysis = analysis_of(TEST, dev={**TEST, "small": 0.2})
-    assert {*analysis.best_set.members} == {"large", "small"}
-    found = chunk_sizes.chosen_size(analysis)
-    assert found.cell == "small" and found.cheapest == "large"
-    answer = chunk_sizes.answer(analysis)
-    size = "(2.0 vectors per document, 640 bytes in fp32)"
-    if analysis.best_set.best == "large":
-        assert f"Every cheaper index can be told from the best on test, 512/0% {size}." in answer
-    else:
-        assert f"the best on test, 128/0%, is that of 512/0% {size}." in answer
-
-
-def test_a_fusion_costs_its_index_and_more_than_the_index_alone():
-    test = {**TEST, "small": -0.1, "large+": 0.1, FIRST_STAGE: 0.1}
-    analysis = analysis_of(test, dev=TEST, mixed=[("large+", "large")])
-    assert {*analysis.best_set.members} == {"large", "large+", FIRST_STAGE}
-    assert chunk_sizes.chosen_size(analysis).cheapest == "large"
-    assert "BM25 alone cannot be told from the best either" in chunk_sizes.answer(analysis)
-
-
-def test_the_best_on_dev_may_be_told_from_the_best_on_test():
-    analysis = analysis_of(TEST, dev={**TEST, "usual": 0.3})
-    answer = chunk_sizes.answer(analysis)
-    assert answer.startswith("Cut documents into chunks of 256 tokens that overlap by 128 (50%)")
-    assert answer.endswith("256/50%, the best on dev, can be told from the best.")
+    assert gains[-1].delta == pytest.approx((means["small"] - means["usual"]).mean())
+    assert chunk_sizes.left_out(analysis) == ""
 
 
 @pytest.mark.parametrize(
@@ -159,13 +127,13 @@ def test_usual_sizes_that_are_missing_are_named_with_the_reason(limit, indexes, 
     own = {name: facts(*sizes[name], 70, limit=limit) for name in sorted(indexes)}
     own["cut"] = facts(None, 0.0, 10, limit=limit)
     test = {cell: TEST[cell] for cell in own}
-    answer = chunk_sizes.answer(analysis_of(test, dev=test, indexes=own))
-    assert f"Of the sizes in common use {said}" in answer
+    answer = chunk_sizes.left_out(analysis_of(test, dev=test, indexes=own))
+    assert answer == f"Of the sizes in common use {said}"
 
 
 def test_without_a_finished_index_there_is_no_answer():
     analysis = analysis_of({"cut": 0.0, "small": 0.1}, dev={"cut": 0.0, "small": 0.1}, indexes={})
-    assert chunk_sizes.answer(analysis) == "" and chunk_sizes.chunking(analysis) == {}
+    assert chunk_sizes.chunking(analysis) == {}
     assert chunk_sizes.sections(analysis) == [] and chunk_sizes.results(analysis) == {}
 
 
@@ -179,17 +147,6 @@ def test_chunking_json_has_tokens_and_characters():
     schema.validate(json.loads(json_text(stated)))
     assert not schema.is_valid(stated | {"chunk_tokens": "256"})
     assert not schema.is_valid(stated | {"chunk_size": 256})
-
-
-def test_snapped_chunks_and_titles_are_said():
-    own = INDEXES | {
-        "small": facts(128, 0.25, 70, **{"chunking.snap": True, "chunking.title": True})
-    }
-    answer = chunk_sizes.answer(analysis_of(TEST, dev={**TEST, "small": 0.3}, indexes=own))
-    assert answer.startswith(
-        "Cut documents into chunks of 128 tokens that overlap by 32 (25%), ended at sentences, "
-        "each with the title before it: "
-    )
 
 
 def test_bytes_are_short():
@@ -224,9 +181,6 @@ def test_the_precision_of_vectors_is_said_where_several_were_compared():
         "small": facts(128, 0.0, 70, **{"training.precision": "bf16"}),
     }
     analysis = analysis_of(TEST, dev={**TEST, "usual": 0.3}, indexes=own)
-    words = "Cut documents into chunks of 256 tokens that overlap by 128 (50%), computed in int8: "
-    assert chunk_sizes.answer(analysis).startswith(words)
     assert chunk_sizes.chunking(analysis)["measured"]["precision"] == "int8"
     alike = analysis_of(TEST, dev={**TEST, "usual": 0.3})
-    assert "computed in" not in chunk_sizes.answer(alike)
     assert chunk_sizes.chunking(alike)["measured"]["precision"] == "fp32"

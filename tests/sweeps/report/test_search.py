@@ -12,7 +12,7 @@ from sweeps.report.conclusions import conclusions
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
 from sweeps.report.terminal import terminal_text
-from sweeps.systems.best import best_on_dev, dev_means
+from sweeps.systems.choice import choose, dev_means
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import NAMES, read_values, write_sweep, write_values
 
@@ -85,13 +85,13 @@ def test_page_and_terminal_mark_those_that_left(analysis):
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_an_eliminated_cell_is_no_winner_however_good_on_dev(folder, tmp_path):
+def test_an_eliminated_cell_is_not_chosen_however_good_on_dev(folder, tmp_path):
     sweep = shutil.copytree(folder, tmp_path / "sweep")
     table = read_values(sweep)
     table.loc[(table["split"] == "dev") & (table["cell"] == NAMES[1]), "value"] = 0.99
     write_values(sweep, table)
     found = load_sweep(sweep)
     assert max(dev_means(found), key=dev_means(found).get) == NAMES[1]
-    assert best_on_dev(found) == NAMES[4]
-    text = " ".join(terminal_text(analyse(found), Path("index.html"), verbose=True).split())
-    assert "Winner (best on dev): MaxP 128/64, nDCG@10 0." in text
+    chosen = choose(found)
+    assert chosen and chosen.system == NAMES[4] and NAMES[1] not in chosen.order
+    assert "Use MaxP 128/64: nDCG@10 0." in terminal_text(analyse(found), Path("index.html"))

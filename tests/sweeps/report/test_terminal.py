@@ -12,7 +12,7 @@ from sweeps.commands.compare.output import comparison_text
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.comparison import compare_runs
 from sweeps.report.conclusions import conclusions
-from sweeps.report.recommendation import recommendation
+from sweeps.report.headline import headline
 from sweeps.report.terminal import MOST_LINES, marks_line, terminal_text
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
@@ -89,10 +89,10 @@ def test_a_wide_terminal_shows_more_measures(
 def test_verbose_says_the_rest(case: str, analysed: Callable[[str], Analysis]) -> None:
     found = analysed(case)
     short, whole = (" ".join(text_of(found, verbose=v)) for v in (False, True))
-    assert recommendation(found).sentence in short and recommendation(found).sentence in whole
+    assert headline(found).sentence in short and headline(found).sentence in whole
     for sentence in conclusions(found):
         assert " ".join(sentence.split()) in " ".join(whole.split())
-    assert len(whole) > 1.5 * len(short)
+    assert len(whole) > 1.3 * len(short)
 
 
 def test_the_letters_are_explained_in_a_line_however_long_the_names(
@@ -119,6 +119,6 @@ def test_a_comparison_has_six_lines_too(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(below(lines)) <= MOST_LINES
         shown = [line for line in lines if str(folder) not in line]
         assert all(len(line) <= columns for line in shown if not line.startswith(WHOLE))
-        assert recommendation(found.analysis).sentence in " ".join(lines)
+        assert headline(found.analysis).sentence in " ".join(lines)
         whole = comparison_text(found, verbose=True)
         assert "p queries: paired t-test" in whole and "The test treats queries" in whole

@@ -1,4 +1,4 @@
-"""Every way out of a result says the recommendation in the same words, from one function."""
+"""Every way out of a result names the choice in the same words, from one function."""
 
 import html
 import json
@@ -19,8 +19,8 @@ from sweeps.commands.compare.output import comparison_text
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import report_files
 from sweeps.report.comparison import compare_runs
+from sweeps.report.headline import headline
 from sweeps.report.model_card import CardFacts, model_card
-from sweeps.report.recommendation import recommendation
 from sweeps.report.terminal import terminal_text
 from sweeps.store.sweep_file import find_sweep, verdict
 from sweeps.systems.derived import with_interpolated
@@ -52,7 +52,7 @@ def card(analysis: Analysis) -> str:
 def test_every_way_out_of_a_sweep_has_the_sentence(case: str, tmp_path: Path) -> None:
     folder = CASES[case].make(tmp_path / case)
     found = analyse(with_interpolated(load_sweep(folder)))
-    said = recommendation(found).sentence
+    said = headline(found).sentence
     files = report_files(found, label="tab")
     (folder / "report").mkdir()
     (folder / "report" / "results.json").write_bytes(files["results.json"])
@@ -62,7 +62,7 @@ def test_every_way_out_of_a_sweep_has_the_sentence(case: str, tmp_path: Path) ->
     ways = {
         "terminal": terminal_text(found, Path("index.html")),
         "terminal in full": terminal_text(found, Path("index.html"), verbose=True),
-        "results.json": json.loads(files["results.json"])["recommendation"]["sentence"],
+        "results.json": json.loads(files["results.json"])["headline"]["sentence"],
         "the verdict of a folder": verdict(records),
         "description in MLflow": _text(cast(Runs, mlflow), "run"),
         "model card": card(found),
@@ -77,7 +77,7 @@ def test_a_comparison_has_the_sentence(tmp_path: Path) -> None:
     folder = CASES["runs"].make(tmp_path / "runs")
     systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "bm25")]
     found = compare_runs(systems_of(systems), folder / "qrels.txt")
-    said, python = recommendation(found.analysis).sentence, Comparison(found)
+    said, python = headline(found.analysis).sentence, Comparison(found)
     ways = [comparison_text(found), comparison_text(found, compact=True), repr(python)]
     ways += [python._repr_html_(), python.markdown()]
     ways += [report_files(found.analysis, label="tab")["results.json"].decode()]
@@ -90,6 +90,6 @@ def test_a_board_has_the_sentence_of_each_sweep(tmp_path: Path) -> None:
     out = tmp_path / "bundles" / "one.zip"
     out.parent.mkdir()
     assert main(["bundle", str(folder), "--to", str(out), "--qrels", "include"]) == 0
-    said = recommendation(analyse(with_interpolated(load_sweep(folder)))).sentence
+    said = headline(analyse(with_interpolated(load_sweep(folder)))).sentence
     pages = site(list(submissions(out.parent, {})), "../bundles")
     assert len(pages) > 1 and all(says(page.decode(), said) for page in pages.values())

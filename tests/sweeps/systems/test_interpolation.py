@@ -21,6 +21,7 @@ from sweeps.report.conclusions import answer
 from sweeps.report.results import page_table, paper_table, shared_results
 from sweeps.report.table import markdown
 from sweeps.report.terminal import table_text
+from sweeps.systems.choice import choose
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, interpolate_cells
 from sweeps.systems.load import load_sweep
@@ -155,7 +156,11 @@ def test_an_older_table_of_a_first_stage_holds_where_no_scores_tie(
     expected = first_stage_scores(load_sweep(folder))
     table = folder / "interpolated/first_stage.parquet"
     stored = pq.ParquetFile(table).read()
-    key = {k: v for k, v in json.loads(stored.schema.metadata[b"ranksweep"]).items() if k != "ties"}
+    key = {
+        k: v
+        for k, v in json.loads(stored.schema.metadata[b"ranksweep"]).items()
+        if k not in ("ties", "splits")
+    }
     older = stored.replace_schema_metadata(
         {**stored.schema.metadata, b"ranksweep": json.dumps(key).encode()}
     )
@@ -239,7 +244,7 @@ def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path)
     mixed = by_name[f"{MAXP}+first_stage", MEASURES[0]]
     mean = results["first_stage"]["measures"][MEASURES[0]]["mean"]
     assert mean == pytest.approx(mixed["mean_baseline"])
-    assert f"MaxP 40/20 +BM25 {mixed['delta']:+.3f} (" in " ".join(report.text.split())
+    assert f"{mixed['delta']:+.3f} [{mixed['family_low']:.3f}, " in report.text.replace("−", "-")
     for name in ("table.md", "table.tex", "table.csv", "index.html"):
         assert "MaxP 40/20 +BM25" in (report.folder / name).read_text(), name
     compared = pd.read_csv(report.folder / "comparisons.csv").set_index(["measure", "system"])
@@ -305,9 +310,12 @@ def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: 
     def of(rows: str) -> list[str]:
         return [one.of for one in with_interpolated(sweep, rows).interpolated]
 
+    best = choose(with_interpolated(sweep))
+    assert best and best.cell == "maxp-w20-s20-3" and best.is_mixed
+
     assert of("") == of("best") == [FIRSTP, "maxp-w20-s20-3"]
     assert of("all") == [FIRSTP, MAXP, "maxp-w20-s20-3"], "Birch has the first stage in it already"
-    assert of("none") == []
+    assert of("none") == [best.cell], "the choice"
     assert (
         with_interpolated(
             replace(sweep, about=replace(sweep.about, interpolate="none"))

@@ -1,0 +1,47 @@
+"""What a use of each system costs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sweeps.store.sweep_file import FIRST_STAGE
+
+if TYPE_CHECKING:
+    from sweeps.systems.load import Sweep
+
+PER_DOCUMENT, PER_QUERY = "encoder tokens per document", "encoder tokens per query"
+VECTORS = "vectors per document"
+
+
+@dataclass(frozen=True)
+class UseCosts:
+    """{system: its cost} in one unit; some may be unknown. The first stage costs nothing, a row
+    with it what its model does. Milliseconds are those of the trial's machine."""
+
+    unit: str
+    of: Mapping[str, float]
+    milliseconds: Mapping[str, float]  # per query
+
+
+def costs_of(sweep: "Sweep") -> UseCosts:
+    """The vectors of an index; for chunks that are put together the encoder tokens of a query; else
+    the encoder tokens of a document."""
+    milliseconds: dict[str, float] = {}
+    if sweep.indexes:
+        figures = {cell: own.figures for cell, own in sweep.indexes.items()}
+        unit = VECTORS
+        known = {cell: float(own["vectors_per_document"]) for cell, own in figures.items()}
+        milliseconds = {cell: float(own["ms_per_query"]) for cell, own in figures.items()}
+    elif sweep.serving:
+        rows = dict(zip(sweep.serving.of, sweep.serving.rows, strict=True))
+        unit = PER_QUERY
+        known = {name: float(row["tokens_per_query"]) for name, row in rows.items()}
+        milliseconds = {n: 1000 * float(row["seconds_per_query"]) for n, row in rows.items()}
+    else:
+        unit = PER_DOCUMENT
+        tokens = {cell.cell: cell.encoder_tokens_per_document for cell in sweep.cells}
+        known = {name: float(count) for name, count in tokens.items() if count is not None}
+    models = {row.name: row.of for row in sweep.mixed}
+    every = {name: known[of] for name, of in models.items() if of in known}
+    times = {name: milliseconds[of] for name, of in models.items() if of in milliseconds}
+    return UseCosts(unit, {FIRST_STAGE: 0.0, **known, **every}, {**milliseconds, **times})
