@@ -13,6 +13,7 @@ Qrels = dict[str, dict[str, int]]
 """Judgments: {query_id: {doc_id: relevance}}."""
 
 
+SPLITS = ("train", "dev", "test")
 EVALUATED = ("dev", "test")
 """The splits whose queries every trial ranks."""
 

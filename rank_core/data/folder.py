@@ -58,11 +58,10 @@ from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.notes import say
 from rank_core.parsing import parsed_json
 from rank_core.progress import reported
-from rank_core.records import Collection, Qrels
+from rank_core.records import SPLITS, Collection, Qrels
 
 LAYOUT_VERSION = 5
 BLOCK = 1 << 20
-SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
     "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md. Of one file of "

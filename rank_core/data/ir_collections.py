@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from rank_core import first_stage
 from rank_core.cache import cache_root, cached_directory
-from rank_core.data.folder import SPLITS
 from rank_core.data.folds import huston_croft, rotate, round_robin
 from rank_core.data.named import NAMED, POOL, DatasetPart, Recipe
 from rank_core.data.own_documents import OwnDocuments, documents_of
@@ -49,7 +48,7 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.files import content_state
 from rank_core.first_stage.languages import LANGUAGES, UNDETERMINED, other_than_english
 from rank_core.lines import beside
-from rank_core.records import Collection, Qrels, Run
+from rank_core.records import SPLITS, Collection, Qrels, Run
 
 ENTITIES = ("docs", "queries", "qrels", "scoreddocs")
 WEB = ("gov2", "clueweb09", "clueweb12")

@@ -18,7 +18,7 @@ from typing import Any
 from rank_core.arguments import path_text, takes
 from rank_core.cache import cache_root
 from rank_core.data import hub
-from rank_core.data.folder import LAYOUT, SPLITS, bm25_runs, load_folder
+from rank_core.data.folder import LAYOUT, bm25_runs, load_folder
 from rank_core.data.ir_collections import (
     PREFIX,
     file_name,
@@ -50,7 +50,7 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.first_stage import TextAnalysis
 from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.own_code import announced, guarded, is_reference, load
-from rank_core.records import Collection, Qrels, Split
+from rank_core.records import SPLITS, Collection, Qrels, Split
 
 COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",

@@ -262,7 +262,8 @@ def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any
         raise _other_size(folder, weight, stored, sized)
     base = f"{getattr(model, 'base_model_prefix', '')}."
     unread = (key.removeprefix(base).partition(".")[0] for key in report["unexpected_keys"])
-    model.unread_weights = tuple(sorted({*unread}))
+    # Many encoders are saved with a pooler of their own, which embedding models do not use.
+    model.unread_weights = tuple(sorted({*unread} - {"pooler"}))
     return model, sorted(report["missing_keys"])
 
 

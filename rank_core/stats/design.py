@@ -43,6 +43,7 @@ _SLACK = 0.02  # of power, negligible where the goal is out of reach
 _DRAWS = 1024
 # Of five mean squares: evenly spread, so that power rises smoothly with the counts.
 _QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * _DRAWS + 0.5) / _DRAWS
+MOST_POOLED = 2_000
 _FAR, _NODES = 9.0, 20_001  # where the common factor of a family is evaluated
 _ALIKE = 1 - 1e-6  # from this correlation on comparisons are one
 
@@ -275,7 +276,9 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
 @lru_cache(maxsize=512)
 def _pool(num_seeds: int, size: int, sides: int) -> tuple[Prior, Floats]:
     """(The prior of so many seed variances whose expectation is 1, whether they agree), for each
-    draw; the first ones are those of `_mean_squares`, the baseline being the second side."""
+    draw; the first ones are those of `_mean_squares`, the baseline being the second side. More
+    variances than `MOST_POOLED` say nothing new, and take gigabytes."""
+    size = min(size, MOST_POOLED)
     df, rng = float(num_seeds - 1), generator(1, "pool of a plan", size)
     others = [(rng.permutation(_DRAWS) + 0.5) / _DRAWS for _ in range(size - sides)]
     quantile_NK = np.array([*_QUANTILES_5N[1 : 1 + sides], *others]).T

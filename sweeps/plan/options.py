@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import SWEEP, cell_trials
-from rank_core.data.folder import SPLITS
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
 from rank_core.errors import BadInput, shown
+from rank_core.records import SPLITS
 from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.cpu_choice import USUAL, CpuChoice
 from sweeps.plan.flags import (

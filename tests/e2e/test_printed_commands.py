@@ -20,6 +20,7 @@ from sweeps.__main__ import COMMANDS, main
 from sweeps.commands.run import sweep_names as sweeps
 from sweeps.plan.next_command import our_command
 from tests.sweeps.conftest import quick_reports
+from tests.sweeps.launch.test_test_sets import other_texts
 from tests.sweeps.printed import VALUE, printed
 from tests.sweeps.test_documented_commands import accept_python, stop_when_parsed
 
@@ -41,6 +42,7 @@ RUN = {
     "sweeps/commands/status.py:_sweeps_below": "test_a_folder_of_sweeps_leads_to_one",
     "sweeps/commands/storage.py:_plan": "test_a_storage_is_cleaned_as_it_says",
     "sweeps/launch/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
+    "sweeps/launch/test_sets.py:report_on_sets": "test_the_line_of_all_test_sets_makes_a_table",
     "sweeps/launch/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
     "sweeps/launch/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
     "sweeps/systems/interpolation.py:missing_input": "test_a_missing_file_is_written_again",
@@ -88,6 +90,8 @@ NAMES = {
 """Places that name a command of ours; `test_a_named_command_exists` looks at each."""
 
 NOT_RUN = {
+    "rank_core/encoders/backbones.py:_top_folder": "installs",
+    "sweeps/tracking/server.py:_wait_until_healthy": "names the log of a server that did not start",
     "rank_core/data/hub.py:_snapshot": "the Hub",
     "rank_core/encoders/backbones.py:checkpoint_folder": "the Hub",
     "sweeps/commands/hub.py:require_login": "the Hub",
@@ -120,7 +124,9 @@ def test_a_named_command_exists(command, stop_when_parsed, capsys):
     words = shlex.split(command.replace(VALUE, "models").replace("SWEEP", "seeds"))[1:]
     if words[0] == "run" and len(words) == 2:
         assert words[1] in {*sweeps(), "FILE.toml", "models"}
-    elif len(words) == 1 or words[-1] == "--help":
+    elif (
+        len(words) == 1 or words[-1] == "--help" or command.partition(" ")[2].endswith(f" {VALUE}")
+    ):
         assert words[0] in COMMANDS
     elif words[1].startswith("--"):
         with pytest.raises(SystemExit):
@@ -203,6 +209,18 @@ def test_the_winner_is_exported_as_the_sweep_says(place, inputs, shell, tmp_path
     monkeypatch.chdir(tmp_path)
     shell.run_printed(shell.run("run", "window_stride", *inputs, *SMALL, *FLAGS), "export")
     assert Path("model/ranker.json").exists()
+
+
+@pytest.mark.slow
+def test_the_line_of_all_test_sets_makes_a_table(
+    place, inputs, collection_folder, shell, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    marsh = other_texts(collection_folder, tmp_path / "marsh", seed=1)
+    words = (*inputs, *SMALL, *FLAGS, "--test-on", marsh)
+    text = shell.run("run", "window_stride", *words)
+    table = shell.run_printed(text, "compare")
+    assert "mean nDCG@10" in table and "marsh" in table
 
 
 @pytest.mark.slow

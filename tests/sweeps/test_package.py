@@ -21,7 +21,7 @@ from sweeps import __main__ as program
 from sweeps.__main__ import main
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
-from sweeps.store.sweep_file import SweepFile, sweep_on
+from sweeps.store.sweep_file import Cell, SweepFile, sweep_on
 from sweeps.terminal.command_line import SWEEP_EXTRA
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
@@ -226,6 +226,6 @@ def test_another_collection_of_a_name_has_a_folder_of_its_own(tmp_path):
     first, other = (Collection("woods", digit * 16, {}, {}) for digit in "01")
     plain = sweep_on(experiment, first)
     facts = {"content_hash": first.content_hash}
-    SweepFile("s", "?", "test", ("AP",), "AP", "a", (), collection=facts).write(plain)
+    SweepFile("s", "?", "test", ("AP",), "AP", "a", (Cell("a"),), collection=facts).write(plain)
     assert sweep_on(experiment, first).sweep == plain.sweep == "window_stride/woods"
     assert sweep_on(experiment, other).sweep == "window_stride/woods-111111"

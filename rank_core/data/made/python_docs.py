@@ -18,12 +18,12 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.folder import SPLITS, load_folder
+from rank_core.data.folder import load_folder
 from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs
 from rank_core.data.trec import read_lines, write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
-from rank_core.records import Collection
+from rank_core.records import SPLITS, Collection
 from rank_core.seeding import generator
 
 NAME = "python-docs"

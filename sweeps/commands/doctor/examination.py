@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.data.folder import DECLARED, SPLITS
+from rank_core.data.folder import DECLARED
 from rank_core.data.folds import FEW_QUERIES
 from rank_core.data.groups import document_clusters, share_documents
 from rank_core.data.judged import (
@@ -37,7 +37,7 @@ from rank_core.first_stage.languages import (
 )
 from rank_core.lines import VisibleLog, beside, put
 from rank_core.models import check_model, model_class
-from rank_core.records import Collection, Split
+from rank_core.records import SPLITS, Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited

@@ -9,7 +9,6 @@ import zipfile
 import pytest
 
 from rank_core.chunking.inputs import content_hashes
-from rank_core.data.folder import SPLITS
 from rank_core.data.ir_collections import IrSource
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
@@ -18,6 +17,7 @@ from rank_core.data.readers import queries_of
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
+from rank_core.records import SPLITS
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
 from tests.rank_core.data import real_formats

@@ -255,7 +255,7 @@ def test_the_power_is_drawn_and_the_same_again(pilot, tmp_path):
         ),
         (["--delta", ".03", "--gpu-hours", "0"], "--gpu-hours > 0"),
         (["--delta", ".03", "--out", "curve.pdf"], "--out"),
-        (["--delta", ".03", "--queries", "1"], "--queries >= 2"),
+        (["--delta", ".03", "--queries", "1"], "--queries must be from 2 to"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(pilot: Path, arguments: list[str], law: str) -> None:

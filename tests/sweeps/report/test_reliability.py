@@ -240,7 +240,7 @@ def test_no_size_of_a_sweep_turns_the_familywise_error_into_a_share_of_false_fin
     kinds = [FIVE[0], *(("MaxP", 50 + 10 * step, 50) for step in range(20))]
     sizes = {"many": dict(kinds=kinds, effect=0.0), "few": {}}
     many, few = (
-        told(write_sweep(tmp_path / name, num_queries=30, correction=None, **size))
+        told(write_sweep(tmp_path / name, num_queries=30, correction="", **size))
         for name, size in sizes.items()
     )
     gain = many.results["reliability"]["corrected"]

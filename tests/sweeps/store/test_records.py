@@ -27,7 +27,7 @@ from sweeps.store.records import (
     trial_name,
 )
 from sweeps.store.storage import MARK, Storage, StorageAway
-from sweeps.store.sweep_file import SweepFile
+from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_status import TrialStatus
 from tests.s3_server import s3_bucket
 
@@ -189,7 +189,9 @@ def test_what_a_killed_driver_has_used_is_counted_up_to_its_last_touch(
 ):
     now = [1_000_000.0]
     monkeypatch.setattr(stored, "_now", lambda: int(1000 * now[0]))
-    SweepFile("x", "?", "test", ("m",), "m", "c", (), trials=(NAME, "d-seed1")).write(records)
+    SweepFile("x", "?", "test", ("m",), "m", "c", (Cell("c"),), trials=(NAME, "d-seed1")).write(
+        records
+    )
     records.command = "token"
     records.begin(NAME)
     records.begin("d-seed1")
