@@ -14,8 +14,6 @@ elsewhere. Sums of logits are behind the maximum. The interpolation is above bot
 import sys
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.backbones import row_length
-from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
@@ -36,6 +34,9 @@ FIXED = {
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     """Windows up to the longest, each with strides of half of it and of all of it."""
+    from rank_core.encoders.backbones import row_length  # brings in torch, which no help needs
+    from rank_core.encoders.checkpoint import foreign_architecture
+
     settings = base.settings()
     for name, value in FIXED.items():
         if settings[name] != value:

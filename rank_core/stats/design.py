@@ -86,7 +86,7 @@ class Goal:
                 "delta > 0 and family_size >= 1 must hold, "
                 f"got delta={self.delta}, family_size={self.family_size}"
             )
-        if not self.alpha / self.family_size > 1e-12:
+        if not self.family_size < self.alpha * 1e12:
             raise BadInput(
                 "alpha / family_size > 1e-12 must hold, "
                 f"got alpha={self.alpha}, family_size={self.family_size}"

@@ -90,10 +90,9 @@ NAMES = {
 """Places that name a command of ours; `test_a_named_command_exists` looks at each."""
 
 NOT_RUN = {
-    "rank_core/encoders/backbones.py:_top_folder": "installs",
     "sweeps/tracking/server.py:_wait_until_healthy": "names the log of a server that did not start",
     "rank_core/data/hub.py:_snapshot": "the Hub",
-    "rank_core/encoders/backbones.py:checkpoint_folder": "the Hub",
+    "rank_core/encoders/backbones.py:_top_folder": "the Hub",
     "sweeps/commands/hub.py:require_login": "the Hub",
     "rank_core/errors.py:not_installed": "installs",
     "sweeps/commands/doctor/finding.py:_requirements": "installs",
