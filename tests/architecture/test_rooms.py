@@ -65,6 +65,8 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps", "ranksweep"}
 """What `rank_core` never names."""
 
 LATE = {
+    ("sweeps.serving", "rank_core.encoders.backbones"): "torch, which no help needs",
+    ("sweeps.serving", "rank_core.encoders.checkpoint"): "torch, which no help needs",
     ("rank_core.data.made.stdlib_docstrings", "rank_core.children"): "runs as a script alone",
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
