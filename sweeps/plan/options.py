@@ -12,6 +12,7 @@ from rank_core.checkpoints.weights import SWEEP, cell_trials
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
 from rank_core.errors import BadInput, shown
+from rank_core.lines import beside
 from rank_core.records import SPLITS
 from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.cpu_choice import USUAL, CpuChoice
@@ -241,7 +242,14 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
     name = with_absolute_tokenizers(name, start)
     folder = name.partition("|")[0].strip()
     path = os.path.abspath(os.path.join(start, folder))
-    return with_folder(name, path) if folder and os.path.isdir(path) else name
+    if not (folder and os.path.isdir(path)):
+        return name
+    from rank_core.data.load import COLLECTIONS  # brings in pandas, which no help needs
+
+    if folder in COLLECTIONS:
+        beside(f"note: {folder} is the collection of that name; ./{folder} names the folder here")
+        return name
+    return with_folder(name, path)
 
 
 def _files(names: str, start: str = "") -> str:

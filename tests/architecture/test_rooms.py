@@ -65,6 +65,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps", "ranksweep"}
 """What `rank_core` never names."""
 
 LATE = {
+    ("sweeps.plan.options", "rank_core.data.load"): "brings in pandas, which no help needs",
     ("sweeps.serving", "rank_core.encoders.backbones"): "torch, which no help needs",
     ("sweeps.serving", "rank_core.encoders.checkpoint"): "torch, which no help needs",
     ("rank_core.data.made.stdlib_docstrings", "rank_core.children"): "runs as a script alone",

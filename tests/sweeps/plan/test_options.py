@@ -186,3 +186,13 @@ def test_a_tokenizer_s_folder_is_absolute_as_its_collection_s(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     name = "python-docs|first-stage(tokenizer=tok)"
     assert absolute_folder(name) == f"python-docs|first-stage(tokenizer={tmp_path}/tok)"
+
+
+def test_a_folder_does_not_stand_in_for_the_collection_of_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python-docs").mkdir()
+    assert absolute_folder("python-docs") == "python-docs"
+    assert absolute_folder("python-docs|debias") == "python-docs|debias"
+    assert capsys.readouterr().err.count("./python-docs names the folder here") == 2
+    assert absolute_folder("./python-docs|debias") == f"{tmp_path}/python-docs|debias"
+    assert absolute_folder("python-docs-of-mine") == "python-docs-of-mine"
