@@ -2,7 +2,10 @@
 here and a line in `MODELS`; a user's own is named `module:Class`."""
 
 import dataclasses
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rank_core.chunking.chunks import num_chunks
@@ -231,7 +234,12 @@ def _check_targets(targets: tuple[str, ...], backbone: Backbone) -> None:
 def usual_settings(config: TrialConfig) -> dict[str, Any]:
     """{setting: the value that it has where a model never reads it}: its default, and the window as
     the stride."""
-    return TrialConfig().settings() | {"chunking.stride": config.chunking.window}
+    return {**_default_settings(), "chunking.stride": config.chunking.window}
+
+
+@cache
+def _default_settings() -> Mapping[str, Any]:
+    return MappingProxyType(TrialConfig().settings())
 
 
 def unread_settings(config: TrialConfig) -> set[str]:

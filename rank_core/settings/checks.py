@@ -118,19 +118,27 @@ def wrong_type(name: str, kind: Any, value: Any) -> BadInput:
 
 
 @cache
-def _types(section: Any) -> dict[str, Any]:
-    return get_type_hints(section)
+def _types(section: Any) -> dict[str, tuple[Any, bool]]:
+    """{setting: its type, and whether that is a section}."""
+    return {name: (kind, is_dataclass(kind)) for name, kind in get_type_hints(section).items()}
+
+
+@cache
+def _rules(section: Any) -> list[tuple[str, Any, bool]]:
+    """(setting, its rule, whether it may name a user's code) of those with a rule."""
+    known = [(own.name, own.metadata) for own in fields(section) if own.metadata["rule"]]
+    return [(name, about["rule"], bool(about.get("accepts_code"))) for name, about in known]
 
 
 def check_types(section: str, settings: Any) -> None:
     """Makes the values of a section plain (`typed`), as constructors take any. Raises `BadInput`
     for a setting of another type."""
     own: Any = type(settings)
-    for name, kind in _types(own).items():
+    for name, (kind, is_section) in _types(own).items():
         value = getattr(settings, name)
-        if is_dataclass(kind):
-            if not isinstance(value, kind):  # type: ignore[arg-type]
-                raise refused(name, f"a {kind.__name__}", value)  # type: ignore[union-attr]
+        if is_section:
+            if not isinstance(value, kind):
+                raise refused(name, f"a {kind.__name__}", value)
         elif kind not in (str, bool) or type(value) is not kind:
             called = f"{section}.{name}".removeprefix(".")
             object.__setattr__(settings, name, typed(called, kind, value))
@@ -138,11 +146,10 @@ def check_types(section: str, settings: Any) -> None:
 
 def check_rules(section: str, settings: Any) -> None:
     """Raises `BadInput` for a setting of a section that breaks its rule."""
-    for declared in fields(settings):
-        rule, value = declared.metadata["rule"], getattr(settings, declared.name)
-        own = declared.metadata.get("accepts_code") and is_reference(value)
-        if rule and not own:
-            check_rule(f"{section}.{declared.name}", value, rule)
+    for name, rule, accepts_code in _rules(type(settings)):
+        value = getattr(settings, name)
+        if not (accepts_code and is_reference(value)):
+            check_rule(f"{section}.{name}", value, rule)
 
 
 def check_rule(name: str, value: Any, rule: str | tuple[str, ...]) -> None:
@@ -151,4 +158,5 @@ def check_rule(name: str, value: Any, rule: str | tuple[str, ...]) -> None:
         if value not in rule:
             raise unknown(name, value, rule)
         return
-    require(value in RULES[rule], f"{RULES[rule].law(name)}, got {name}={value}")
+    if value not in RULES[rule]:
+        raise BadInput(f"{RULES[rule].law(name)}, got {name}={value}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from rank_core.arguments import by_name, takes
@@ -371,15 +372,13 @@ class TrialConfig:
             >>> ranksweep.TrialConfig().settings()["evaluation.measures"]
             ('nDCG@10', 'RR@10')
         """
-        flat: dict[str, Any] = {}
-        for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, dict):
-                flat.update({f"{name}.{leaf}": item for leaf, item in value.items()})
-            else:
-                flat[name] = value
-        # 1 and 1.0 are the same setting and must name the same cell.
-        types = setting_types()
-        return {k: float(v) if types[k] is float else v for k, v in flat.items()}
+        flat = {}
+        for name, kind in setting_types().items():
+            section, _, leaf = name.rpartition(".")
+            value = getattr(getattr(self, section) if section else self, leaf)
+            # 1 and 1.0 are the same setting and must name the same cell.
+            flat[name] = float(value) if kind is float else value
+        return flat
 
     def fingerprint(
         self, *, collection_hash: str, backbone_hash: str, contents: Mapping[str, str] | None = None
@@ -476,9 +475,10 @@ def chosen_runtime(runtime: str, precision: str) -> str:
     return "openvino" if precision == INT8 else "torch"
 
 
-def setting_types() -> dict[str, Any]:
+@cache
+def setting_types() -> Mapping[str, Any]:
     """{dotted setting: type}, in declaration order."""
-    return {declared.name: declared.kind for declared in declared_settings()}
+    return MappingProxyType({declared.name: declared.kind for declared in declared_settings()})
 
 
 def setting_aliases() -> dict[str, list[str]]:

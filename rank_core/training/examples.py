@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,11 +117,29 @@ class TrainingQueries(Sequence[TrainingQuery]):
 
 
 def training_queries(inputs: Inputs, config: TrialConfig) -> Sequence[TrainingQuery]:
-    """The training queries of a trial, by id; none where nothing is trained. Their rows are built
-    once per machine for all trials with the same collection and sampling settings."""
-    collection, training = inputs.collection, config.training
-    if not training.num_epochs:
+    """The training queries of a trial, by id; none where nothing is trained."""
+    if not config.training.num_epochs:
         return ()
+    # Queries are cut on access, so that trials with other lengths share the rows.
+    limit = config.chunking.max_query_tokens
+    folder = _rows_folder(inputs, config)
+    return TrainingQueries(folder, inputs.tokens, inputs.query_tokens("train"), limit)
+
+
+def num_training_queries(inputs: Inputs, config: TrialConfig) -> int:
+    """The number of training queries of a trial."""
+    return _num_rows(_rows_folder(inputs, config)) if config.training.num_epochs else 0
+
+
+@lru_cache(maxsize=256)
+def _num_rows(folder: Path) -> int:
+    return len(MappedTable(folder))  # whose name stands for its content
+
+
+def _rows_folder(inputs: Inputs, config: TrialConfig) -> Path:
+    """The rows of the training queries, built once per machine for all trials with the same
+    collection and sampling settings."""
+    collection, training = inputs.collection, config.training
     depth = training.depth or config.evaluation.depth
     hashes = content_hashes(config)
     files = [hashes.get(f"training.{name}") for name in ("negatives_from", "teacher")]
@@ -128,16 +147,13 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> Sequence[TrainingQu
     if training.filters_negatives:
         names += [training.negatives_share, training.negatives_margin]
     text = json.dumps([ROWS_VERSION, collection.content_hash, *names], sort_keys=True)
-    folder = cached_directory(
+    return cached_directory(
         "training",
         hashlib.sha256(text.encode()).hexdigest()[:16],
         lambda folder: write_training_rows(
             folder, collection, inputs.tokens, depth, training, fields_of(config.collection)
         ),
     )
-    # Queries are cut on access, so that trials with other lengths share the rows.
-    limit = config.chunking.max_query_tokens
-    return TrainingQueries(folder, inputs.tokens, inputs.query_tokens("train"), limit)
 
 
 def write_training_rows(

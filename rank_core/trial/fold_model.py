@@ -40,7 +40,7 @@ from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.records import Run, evaluated_splits
 from rank_core.settings.config import TrialConfig
-from rank_core.training.examples import training_queries
+from rank_core.training.examples import num_training_queries, training_queries
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
@@ -182,7 +182,7 @@ class FoldModel:
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
     """The number of optimizer steps of a model."""
-    return num_training_steps(config.training, len(training_queries(inputs, config)))
+    return num_training_steps(config.training, num_training_queries(inputs, config))
 
 
 def planned_tokens(config: TrialConfig, inputs: Inputs) -> int:

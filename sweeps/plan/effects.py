@@ -16,7 +16,7 @@ from rank_core.models import model_class, usual_settings
 from rank_core.models.reading import effective_settings, ignored_settings
 from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
 from rank_core.settings.training import Training
-from rank_core.training.examples import training_queries
+from rank_core.training.examples import num_training_queries
 from rank_core.training.losses import loss_of
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
@@ -172,7 +172,7 @@ LIMITED: dict[str, Callable[[TrialConfig, Inputs], Limit]] = {
 
 
 def _num_queries(config: TrialConfig, inputs: Inputs) -> int:
-    return max(len(training_queries(part, config)) for part in parts_of(config, inputs))
+    return max(num_training_queries(part, config) for part in parts_of(config, inputs))
 
 
 @lru_cache(maxsize=8)

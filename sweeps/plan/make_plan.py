@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from sweeps.plan.search_space import Space
 from sweeps.plan.starts import with_start
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
+Load = Callable[[str, str], Inputs]
+"""The inputs of a collection and a backbone."""
 DRAWS = 1_000
 """The limit of consecutive draws that cannot run or repeat others."""
 # The sizes of `--smoke-test`: small enough for seconds, but most queries have a relevant candidate,
@@ -82,14 +85,17 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         )
         search = replace(search, num_configs=few if search.num_configs else None)
         points = points[:enough]
-    baseline = _cell(experiment, base, grid.baseline)
+    load = cache(load_inputs)  # which looks whether files have changed: once a plan
+    baseline = _cell(experiment, base, grid.baseline, load)
     cells, removed = [baseline], list[Removed]()
     if not search.kind.proposes:
         drawn = space.drawn(search.seed) if search.num_configs else points
-        cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
+        known = _Known(experiment, base, [baseline], load)
+        removed = _add_feasible(known, drawn, search.num_configs)
+        cells = known.cells
         windows_given = "chunking.window" in options.grids and not options.smoke_test
         if windows_given and search.kind.drawn == "never":
-            cells[1:1] = _beside(experiment, base, cells, grid.baseline)
+            cells = [baseline, *_beside(known, experiment, grid.baseline), *cells[1:]]
     lacking = {
         config.model.name: parts
         for config in _distinct_starts(cells)
@@ -125,7 +131,7 @@ def _distinct_starts(cells: Iterable[PlannedCell]) -> list[TrialConfig]:
 
 def extended(plan: Plan, point: Settings) -> Plan | Removed:
     """The plan with another cell, or the reason why the point cannot run."""
-    cell = _new_cell(plan.experiment, plan.base, list(plan.cells), point)
+    cell = _Known(plan.experiment, plan.base, plan.cells).new_cell(point)
     if isinstance(cell, Removed):
         return cell
     return replace(plan, cells=tuple(_distinct_labels([*plan.cells, cell])))
@@ -243,59 +249,76 @@ def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
         )
 
 
-def _feasible(
-    experiment: Experiment,
-    base: TrialConfig,
-    baseline: PlannedCell,
-    points: Iterable[Settings],
-    limit: int | None = None,
-) -> tuple[list[PlannedCell], list[Removed]]:
-    """The cells (the baseline and the first `limit` points that can run and differ), and the
-    excluded points with reasons."""
-    cells, removed, names, in_vain = [baseline], list[Removed](), set[str](), 0
+class _Known:
+    """The cells of a plan so far, by what makes another one superfluous."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        base: TrialConfig,
+        cells: Iterable[PlannedCell],
+        load: Load = load_inputs,
+    ) -> None:
+        self.cells = list[PlannedCell]()
+        self._experiment, self._base, self._load = experiment, base, load
+        self._by_meaning: dict[str, int] = {}
+        self._by_chunks: dict[Hashable, list[int]] = {}
+        for cell in cells:
+            self.add(cell)
+
+    def add(self, cell: PlannedCell) -> None:
+        """Takes a cell in."""
+        self._by_meaning.setdefault(cell.meaning, len(self.cells))
+        self._by_chunks.setdefault(_but_chunks(cell), []).append(len(self.cells))
+        self.cells.append(cell)
+
+    def new_cell(self, point: Settings) -> PlannedCell | Removed:
+        """The point as a cell, or the reason to exclude it."""
+        try:
+            cell = _cell(self._experiment, self._base, point, self._load)
+        except BadInput as error:
+            return Removed(_name(point), str(error))
+        # Two names of one configuration would be one trial in two rows, compared with itself.
+        same = self._by_meaning.get(cell.meaning)
+        alike = self._by_chunks.get(_but_chunks(cell), ())
+        like = next((at for at in alike if _equivalent(cell, self.cells[at])), None)
+        if same is not None and (like is None or same <= like):
+            other = self.cells[same]
+            why = _unlike(cell, other)
+            return Removed(_name(point), f"is the same cell as {other.label}: {why}")
+        if like is not None:
+            return Removed(_name(point), f"has the same chunks as {self.cells[like].label}")
+        return cell
+
+
+def _add_feasible(
+    known: _Known, points: Iterable[Settings], limit: int | None = None
+) -> list[Removed]:
+    """Adds the first `limit` points that can run and differ to the baseline; returns the excluded
+    points with reasons."""
+    removed, names, in_vain = list[Removed](), set[str](), 0
     for point in points:
         name = _name(point)
-        result = None if name in names else _new_cell(experiment, base, cells, point)
+        result = None if name in names else known.new_cell(point)
         names.add(name)
         if isinstance(result, PlannedCell):
-            cells.append(result)
+            known.add(result)
         elif result:
             removed.append(result)
         in_vain = 0 if isinstance(result, PlannedCell) else in_vain + 1
-        if limit and (len(cells) - 1 == limit or in_vain == DRAWS):
+        if limit and (len(known.cells) - 1 == limit or in_vain == DRAWS):
             break
-    if len(cells) == 1:
+    if len(known.cells) == 1:
         reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
         raise BadInput(f"no configuration can run: {reasons}")
-    return cells, removed
+    return removed
 
 
-def _beside(
-    experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], baseline: Settings
-) -> list[PlannedCell]:
+def _beside(known: _Known, experiment: Experiment, baseline: Settings) -> list[PlannedCell]:
     """The experiment's further baselines that differ from all cells."""
-    windows = sorted({cell.config.chunking.window for cell in cells[1:]})
+    windows = sorted({cell.config.chunking.window for cell in known.cells[1:]})
     points = experiment.beside(baseline, windows) if experiment.beside else ()
-    found = (_new_cell(experiment, base, cells, point) for point in points)
-    return [cell for cell in found if isinstance(cell, PlannedCell)]
-
-
-def _new_cell(
-    experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
-) -> PlannedCell | Removed:
-    """The point as a cell, or the reason to exclude it."""
-    try:
-        cell = _cell(experiment, base, point)
-    except BadInput as error:
-        return Removed(_name(point), str(error))
-    for other in cells:
-        # Two names of one configuration would be one trial in two rows, compared with itself.
-        if cell.meaning == other.meaning:
-            why = _unlike(cell, other)
-            return Removed(_name(point), f"is the same cell as {other.label}: {why}")
-        if _equivalent(cell, other):
-            return Removed(_name(point), f"has the same chunks as {other.label}")
-    return cell
+    return [cell for cell in map(known.new_cell, points) if isinstance(cell, PlannedCell)]
 
 
 def _unlike(cell: PlannedCell, other: PlannedCell) -> str:
@@ -311,21 +334,25 @@ def _name(point: Settings) -> str:
     return ", ".join(f"{setting}={value}" for setting, value in point.items())
 
 
+def _but_chunks(cell: PlannedCell) -> Hashable:
+    """What two cells share whose models compute the same function where their chunks are the same:
+    the chunks, and all settings but those of chunks and the model's name."""
+    config = cell.config
+    shared = [getattr(config, own.name) for own in fields(config)]
+    model = [getattr(config.model, own.name) for own in fields(config.model) if own.name != "name"]
+    shared = [part for part in shared if part not in (config.chunking, config.model)]
+    return cell.chunks.signature, config.chunking.max_query_tokens, *shared, *model
+
+
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
-    """True if both cells are trained and evaluated alike and compute the same function: the same
-    model on the same chunks, or FirstP and a chunked model where every document is a single
-    chunk."""
-    ours, theirs = cell.config, other.config
-    chunking = replace(theirs.chunking, max_query_tokens=ours.chunking.max_query_tokens)
-    model = replace(ours.model, name=theirs.model.name)
-    alike = replace(ours, chunking=chunking, model=model) == theirs
-    if not alike or cell.chunks.signature != other.chunks.signature:
-        return False
-    return ours.model.name == theirs.model.name or (
+    """True if two cells that share all `_but_chunks` compute the same function: the same model, or
+    FirstP and a chunked model where every document is a single chunk."""
+    ours, theirs = cell.config.model.name, other.config.model.name
+    return ours == theirs or (
         cell.chunks.max_chunks == 1
         and all(
             kind.trains and kind.one_chunk_is_firstp and kind.by_score_alone
-            for kind in (model_class(ours.model.name), model_class(theirs.model.name))
+            for kind in (model_class(ours), model_class(theirs))
         )
     )
 
@@ -350,11 +377,13 @@ def _existing(search: SearchSettings, space: Space) -> SearchSettings:
     return replace(search, num_configs=int(size))
 
 
-def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
+def _cell(
+    experiment: Experiment, base: TrialConfig, point: Settings, load: Load = load_inputs
+) -> PlannedCell:
     config = portable_config(base.override(point))
     fixed = experiment.user_settings | point.keys()
     config = config.override(suited_to_model(experiment.profile, config, fixed))
-    inputs = load_inputs(config.collection, config.model.backbone)
+    inputs = load(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})
     config = with_start(config)

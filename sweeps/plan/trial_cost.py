@@ -22,7 +22,7 @@ from rank_core.records import EVALUATED
 from rank_core.retrieval.index import DenseIndex
 from rank_core.retrieval.vectors import KEY
 from rank_core.settings.config import Evaluation, TrialConfig
-from rank_core.training.examples import training_queries
+from rank_core.training.examples import num_training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
 from sweeps.terminal.text import numbered
@@ -187,7 +187,7 @@ def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics)
             _num_candidates(part, name, config.evaluation) if name in part.collection.splits else 0
             for name in EVALUATED
         )
-        own = num_pairs(config, len(training_queries(part, config)), dev, test)
+        own = num_pairs(config, num_training_queries(part, config), dev, test)
         groups, documents, tested = groups + own[0], documents + own[1], tested + test
     read = config.training.share_read(chunks.chunks_per_document)
     trained = groups * (1 + config.training.negatives) * read
@@ -217,7 +217,7 @@ def planned_steps(config: TrialConfig, inputs: Inputs) -> Steps | None:
     training = config.training
     if not model_class(config.model.name).trains:
         return None
-    queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
+    queries = min(num_training_queries(part, config) for part in parts_of(config, inputs))
     steps = num_training_steps(training, queries)
     if not steps:
         return None

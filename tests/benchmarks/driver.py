@@ -1,0 +1,171 @@
+"""What a sweep's driver costs by the number of its trials: planning, each end, status, the report.
+
+Whole commands of the local engine, a process for each size, on trials that compute nothing: a trial
+writes made-up values of all queries. Prints, for each size, CPU seconds of the driver alone, and
+the exponents with which the totals grow: 1 is a cost for each cell or trial that does not depend on
+their number.
+Run on an idle core: python -m tests.benchmarks.driver [--cells 100,200,400] [--seeds 5]
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rank_core.data.load import load_collection
+from rank_core.data.trec import write_run
+from rank_core.records import Run
+from rank_core.trial.trial import TrialResult
+from sweeps import learning_rates
+from sweeps.engine import local
+from sweeps.engine.trial_task import End, TrialTask
+from sweeps.launch import sweep as launched
+from sweeps.launch.command import launch
+from sweeps.store.records import COSTS, Records
+from sweeps.store.storage import Storage
+from sweeps.store.trial_status import TrialStatus
+from tests.benchmarks.workload import show
+
+MEASURES = ("nDCG@10", "RR@10")
+PHASES = ("plan", "ends", "status", "report")
+PER = {"plan": "cell", "ends": "trial", "status": "trial", "report": "trial"}
+
+
+class Clock:
+    """CPU seconds of this process by phase, less those of the trials."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.trials = 0.0
+
+    def around(self, phase: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **named: Any) -> Any:
+            start, before = time.process_time(), self.trials
+            try:
+                return work(*args, **named)
+            finally:
+                self.seconds[phase] += time.process_time() - start - (self.trials - before)
+
+        return timed
+
+
+def attempt_of(clock: Clock) -> Callable[[TrialTask], Iterator[End]]:
+    """What stands for a trial: it publishes made-up values."""
+    rng = np.random.default_rng(1)
+    runs: dict[str, Run] = {}
+
+    def attempt(task: TrialTask) -> Iterator[End]:
+        start = time.process_time()
+        cell, _, seed = task.name.rpartition("-seed")
+        if not runs:
+            splits = load_collection(task.config.collection).splits
+            runs.update({name: dict(splits[name].candidates) for name in ("dev", "test")})
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            rows = [
+                (cell, int(seed), split, query_id, measure, float(rng.uniform()))
+                for split, run in runs.items()
+                for query_id in run
+                for measure in MEASURES
+            ]
+            columns = ["cell", "seed", "split", "query_id", "measure", "value"]
+            pd.DataFrame(rows, columns=columns).to_parquet(folder / "per_query.parquet")
+            for split, run in runs.items():
+                write_run(folder / f"{split}.run.gz", run, tag=cell)
+            (folder / "config.json").write_text(json.dumps(task.config.settings()))
+            (folder / "history.jsonl").write_text("")
+            means = {measure: float(rng.uniform()) for measure in MEASURES}
+            facts = dict.fromkeys(COSTS, 1.0) | {"versions": {"torch": "2"}, "best_step": 1}
+            facts |= {"cell": cell, "seed": int(seed), "status": "done"}
+            facts |= {"dev": means, "test": means}
+            (folder / "result.json").write_text(json.dumps(facts))
+            Records(Storage(task.storage, opened=True), task.sweep).publish(task.name, folder)
+        clock.trials += time.process_time() - start
+        yield End(TrialStatus.DONE, TrialResult(**facts))
+
+    return attempt
+
+
+def measured(cells: int, seeds: int, inputs: Sequence[str]) -> dict[str, float]:
+    """CPU seconds of each phase of a sweep of this size, and the memory at its most."""
+    clock = Clock()
+    local.attempt = attempt_of(clock)  # type: ignore[assignment]
+    for phase, name in (("plan", "make_plan"), ("ends", "_launch"), ("report", "_results")):
+        setattr(launched, name, clock.around(phase, getattr(launched, name)))
+    rates = ",".join(f"{1e-5 * (1 + i / 1000):.9g}" for i in range(cells - 1))
+    with tempfile.TemporaryDirectory() as storage:
+        words = ["--engine", "local", "--tracking-uri", "none", "--storage", storage, *inputs]
+        words += [f"evaluation.measures={','.join(MEASURES)}", "--num-seeds", str(seeds)]
+        words += [f"training.backbone_learning_rate={rates}", "training.head_learning_rate=1e-3"]
+        words += ["training.aggregator_learning_rate=1e-3"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            outcome = launch(learning_rates.EXPERIMENT, words)
+        assert outcome.code == 0
+        from sweeps.commands.status import take_snapshot
+
+        snapshot = clock.around("status", take_snapshot)(outcome.where)
+    assert len(snapshot.trials) == cells * seeds
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30
+    return {"cells": cells, "trials": cells * seeds, "GiB": memory} | clock.seconds
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """That of the power law through the points, by least squares of their logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0]) if len(sizes) > 1 else math.nan
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measures and prints."""
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    flags.add_argument("--cells", default="100,200,400")
+    flags.add_argument("--seeds", type=int, default=5)
+    flags.add_argument("--collection", default="python-docs")
+    flags.add_argument("--backbone", default="tiny-docs")
+    flags.add_argument("--one", action="store_true", help="print one size as JSON")
+    flags.add_argument("--json", type=Path)
+    given = flags.parse_args(argv)
+    inputs = ["--collection", given.collection, "--backbone", given.backbone]
+    sizes = [int(part) for part in given.cells.split(",")]
+    if given.one:
+        print(json.dumps(measured(sizes[0], given.seeds, inputs)))
+        return
+    found = []
+    for cells in sizes:
+        words = ["--one", "--cells", str(cells), "--seeds", str(given.seeds), *inputs]
+        command = [sys.executable, "-m", "tests.benchmarks.driver", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    rows = [
+        {"cells x seeds": f"{one['cells']} x {given.seeds}"}
+        | {
+            f"{phase} (ms a {PER[phase]})": f"{1000 * one[phase] / one[f'{PER[phase]}s']:.2f}"
+            for phase in PHASES
+        }
+        | {"memory": f"{one['GiB']:.2f} GiB"}
+        for one in found
+    ]
+    grows = {
+        phase: exponent([one[f"{PER[phase]}s"] for one in found], [one[phase] for one in found])
+        for phase in PHASES
+    }
+    last = {"cells x seeds": "exponent of the total", "memory": ""}
+    last |= {f"{phase} (ms a {PER[phase]})": f"{grows[phase]:.2f}" for phase in PHASES}
+    show([*rows, last], given.json, found=found, exponents=grows)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
