@@ -67,10 +67,14 @@ class KeptWeights:
                     )
                     self._here[state.name] = settings["training.keep_weights"] == "best"
 
-    def finished(self, name: str, cells: Iterable[str], eliminated: Collection[str]) -> None:
-        """Records a trial that has ended now, and removes weights that need not be kept."""
+    def finished(self, name: str) -> None:
+        """Records a trial that has ended now."""
         self.take_in([self.records.state(name)])
-        self.prune(cells, eliminated)
+
+    @property
+    def may_go(self) -> bool:
+        """True if there are weights that another trial's may replace."""
+        return any(self._here.values())
 
     def prune(self, cells: Iterable[str], eliminated: Collection[str] = ()) -> None:
         """Removes the weights of all but the best seed of each cell, and of the cells beyond the

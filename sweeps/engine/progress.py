@@ -67,6 +67,7 @@ class Screen:
         self.search, self.primary, self.live, self.out = search, primary, live, out
         self.known = known  # trials by name, before this command
         self.trials: dict[str, Trial] = {}  # those that were launched
+        self._open: dict[str, Trial] = {}  # of these, those that have not ended for good
         self.running: dict[str, str] = {}  # trial name: its state
         self.dev: dict[str, float] = {}  # trial name: its latest value on dev
         self.statuses: dict[str, TrialStatus] = {}  # of ended trials, by name
@@ -82,7 +83,7 @@ class Screen:
 
     def launched(self, trial: Trial) -> None:
         """A trial waits for its process."""
-        self.trials[trial.name] = trial
+        self.trials[trial.name] = self._open[trial.name] = trial
         self.running[trial.name] = "waiting for a process"
         self._launched[trial.name] = time.monotonic()
         self._draw()
@@ -93,7 +94,7 @@ class Screen:
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
-        self.trials[trial.name] = trial
+        self.trials[trial.name] = self._open[trial.name] = trial
         if (launched := self._launched.pop(trial.name, None)) is not None:
             self._starts.append(time.monotonic() - launched)
         self._began[trial.name] = unix_time()
@@ -134,10 +135,11 @@ class Screen:
             self.tell(f"{end.kind}, runs again: {end.reason}", trial)
             return
         self.statuses[trial.name] = end.status
+        self._open.pop(trial.name, None)
         if result := end.result:
             seconds = result.train_seconds + result.eval_seconds
             self._seconds += seconds
-            self._cost += _cost(trial)
+            self._cost += trial.cost
             detail = f"{seconds:.0f} s"
             if self.primary in result.dev:  # not where nothing is chosen
                 self.dev[trial.name] = result.dev[self.primary]
@@ -185,7 +187,7 @@ class Screen:
             return
         failed = sum(status.lost for status in self.statuses.values())
         lost = f", {failed} failed" if failed else ""
-        total = len(self.trials.keys() | {trial.name for trial in self.search.ahead})
+        total = len(self.trials) + self.search.work_ahead[0]
         progress = f"[{len(self.statuses):>{len(str(total))}}/{total}{lost}] "
         if trial:
             text = f"{self._title(trial):<{TITLE}} {text}"
@@ -225,31 +227,25 @@ class Screen:
         """The time left by the computing time per encoder token, of finished trials and of the
         steps of running ones, and by the usual start of an attempt: that of a group of workers
         takes longer than a small trial, that of a reused process nothing."""
-        trials = {trial.name: trial for trial in (*self.search.ahead, *self.trials.values())}
-        to_do = sum(
-            _cost(trial) - self._share.get(name, 0.0) * _cost_of_steps(trial.cell)
-            for name, trial in trials.items()
-            if name not in self.statuses
+        ahead, to_do = self.search.work_ahead
+        to_do += sum(
+            trial.cost - self._share.get(name, 0.0) * _cost_of_steps(trial.cell)
+            for name, trial in self._open.items()
         )
         seconds, cost = self._seconds, self._cost
         for name, pace in self._paces.items():
             seconds += pace.seconds
-            cost += pace.share * _cost_of_steps(trials[name].cell)
+            cost += pace.share * _cost_of_steps(self.trials[name].cell)
         # An estimate from the first steps of one trial would mislead: it needs a tenth of a mean
         # trial.
-        mean = (self._cost + to_do) / max(1, len(trials))
+        mean = (self._cost + to_do) / max(1, len(self.trials) + ahead)
         if not to_do or not cost or cost < ENOUGH_TO_ESTIMATE * mean:
             return ""
         # Seconds per token of what is done, times what is to do, shared by the trials that run at a
         # time.
-        waiting = len(trials.keys() - self.statuses.keys() - self._began.keys())
+        waiting = ahead + len(self._open.keys() - self._began.keys())
         left = (to_do * seconds / cost + waiting * median(self._starts or [0.0])) / self.slots
         return f"  (about {about(left)} left)" if left >= 0.5 else ""
-
-
-def _cost(trial: Trial) -> float:
-    """The cost in encoder tokens; at least 1, for systems that read none."""
-    return max(trial.cell.cost, 1.0)
 
 
 @cache

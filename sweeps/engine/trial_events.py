@@ -50,8 +50,10 @@ class TrialEvents:
             facts |= {"kind": end.kind, "again": again, "node": node}
         self.records.end(trial.name, end.status, **facts)
         if end.result:
-            cells = [cell.cell for cell in self.search.plan.cells]
-            self.weights.finished(trial.name, cells, self.search.eliminated)
+            self.weights.finished(trial.name)
+            if self.weights.may_go:
+                cells = [cell.cell for cell in self.search.plan.cells]
+                self.weights.prune(cells, self.search.eliminated)
         if end.traceback and not again:
             text = redact_text(end.traceback)
             self.records.write_file(f"failures/{trial.name}.txt", text.encode())

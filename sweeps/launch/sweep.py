@@ -382,7 +382,8 @@ class Known:
 
     def read(self, names: Iterable[str]) -> None:
         """Reads the trials that are not known yet."""
-        states = self.records.states(name for name in names if name not in self.states)
+        new = [name for name in names if name not in self.states]
+        states = self.records.states(new) if new else {}  # an object store would list them all
         for name, state in states.items():
             if damage := self.records.damage(state, thorough=True):
                 say(f"warning: {name} is damaged ({damage}): running it again")

@@ -52,6 +52,11 @@ class Trial:
         return trial_name(self.cell.cell, self.seed)
 
     @property
+    def cost(self) -> float:
+        """The encoder tokens of its cell; at least 1, for systems that read none."""
+        return max(self.cell.cost, 1.0)
+
+    @property
     def config(self) -> TrialConfig:
         """The whole configuration."""
         return self.cell.config.override({"seed": self.seed})

@@ -28,6 +28,7 @@ class RaceSearch(Search):
         self.competitors = {cell.cell: cell for cell in competitors(plan)}
         self._values: dict[str, Floats] = {}
         self._announced: int | None = None  # verdicts printed so far
+        self._race: Race | None = None  # after the trials that have ended
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
@@ -45,6 +46,11 @@ class RaceSearch(Search):
 
     def race(self) -> Race:
         """The race after the ended trials."""
+        if self._race is None:
+            self._race = self._after_ends()
+        return self._race
+
+    def _after_ends(self) -> Race:
         trials = {
             (trial.cell.cell, trial.seed): trial
             for trial in self.plan.trials()
@@ -91,6 +97,7 @@ class RaceSearch(Search):
     def ended(self, trial: Trial, status: str) -> None:
         """Records the end, decides again, and prints the configurations that are eliminated."""
         announced = len(self.race().verdicts) if self._announced is None else self._announced
+        self._race = None
         super().ended(trial, status)
         verdicts = self.race().verdicts
         self._announced = len(verdicts)

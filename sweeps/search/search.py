@@ -71,6 +71,8 @@ class Search(ABC):
     thread calls it, and it never blocks. An engine runs a trial again whose process or node died; a
     search sees the final end only."""
 
+    uses_results = True  # a decision may change with the end of a trial
+
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         self.plan, self.records = plan, records
         self.limit = Limit()
@@ -78,6 +80,9 @@ class Search(ABC):
         self._launched: set[str] = set()
         self._status: dict[str, str | None] = {}
         self.decision = Decision((), final=False)
+        self._waiting: dict[str, Trial] = {}  # wanted, not launched and not ended, in their order
+        self._cost_waiting = 0.0
+        self._described: object = None  # what `sweep.json` has
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
@@ -106,8 +111,18 @@ class Search(ABC):
 
     def begin(self) -> "Search":
         """Decides by the trials that have ended before this command."""
-        self.decision = self.decide()
+        self._decide()
         return self
+
+    def _decide(self) -> None:
+        self.decision = self.decide()
+        new = (trial for trial in self.decision.wanted if trial.name not in self._launched)
+        self._waiting = {trial.name: trial for trial in new if self.status(trial) is None}
+        self._cost_waiting = sum(trial.cost for trial in self._waiting.values())
+
+    def _waits_no_more(self, name: str) -> None:
+        if trial := self._waiting.pop(name, None):
+            self._cost_waiting -= trial.cost
 
     def status(self, trial: Trial) -> str | None:
         """The final status of a trial; None if it has not ended."""
@@ -118,25 +133,36 @@ class Search(ABC):
     @property
     def unstarted(self) -> tuple[Trial, ...]:
         """Wanted trials that were not launched and have not ended."""
-        return tuple(
-            trial
-            for trial in self.decision.wanted
-            if trial.name not in self._launched and self.status(trial) is None
-        )
+        return tuple(self._waiting.values())
 
     @property
     def ahead(self) -> tuple[Trial, ...]:
         """Those of them that may still start."""
+        return tuple(self._ahead())
+
+    def _ahead(self) -> Iterator[Trial]:
         limit = self.limit
-        return tuple(t for t in self.unstarted if not limit.held_back or t.name in limit.admitted)
+        return (
+            trial
+            for trial in self._waiting.values()
+            if not limit.held_back or trial.name in limit.admitted
+        )
+
+    @property
+    def work_ahead(self) -> tuple[int, float]:
+        """The number of trials ahead, and their costs in all; in constant time, for the screen."""
+        if self.limit.held_back:
+            return len(self.ahead), sum(trial.cost for trial in self._ahead())
+        return len(self._waiting), self._cost_waiting
 
     def next(self) -> Trial | None:
         """The trial to launch now; None: none at this moment. Called several times a second, and
         after every end of a trial, until `over`. Waiting costs warm processes, so it is any trial
         that will be needed."""
-        while trial := next(iter(self.ahead), None):
+        while trial := next(self._ahead(), None):
             if self.limit.admits(trial):
                 self._launched.add(trial.name)
+                self._waits_no_more(trial.name)
                 self.limit.launched(trial)
                 return trial
             if not self.limit.held_back:
@@ -146,12 +172,12 @@ class Search(ABC):
     @property
     def complete(self) -> bool:
         """True once every trial of the search was launched."""
-        return self.decision.final and not self.unstarted
+        return self.decision.final and not self._waiting
 
     @property
     def over(self) -> bool:
         """True once no trial can follow, whatever the results of the running ones."""
-        return not self.ahead if self.limit.held_back else self.complete
+        return next(self._ahead(), None) is None if self.limit.held_back else self.complete
 
     def block(self, trial: Trial) -> Block | None:
         """The trials that start together with a trial ahead: all of its seed, so that cells get
@@ -171,11 +197,18 @@ class Search(ABC):
         ASHA, failed or diverged. Decides again."""
         self.limit.ended(trial, status)
         self._status[trial.name] = status
-        self.decision = self.decide()
+        self._waits_no_more(trial.name)
+        if self.uses_results:
+            self._decide()
         self.describe()
 
     def describe(self) -> None:
-        """Write the decisions so far to `sweep.json`, for `status` and the report."""
+        """Write the decisions so far to `sweep.json`, for `status` and the report, if there are new
+        ones: a plan of thousands of cells takes seconds to write."""
+        now = self.plan.cells, self.described()
+        if self._described == now:
+            return
+        self._described = now
         planned = read_sweep_file(self.records).trials
         trials = tuple(dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials()))))
         facts = described_cells(self.plan)
@@ -184,6 +217,8 @@ class Search(ABC):
 
 class Listed(Search):
     """All trials of the plan, seed by seed: the grid, or the drawn part of it."""
+
+    uses_results = False
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:

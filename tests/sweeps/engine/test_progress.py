@@ -22,7 +22,15 @@ def events(records, plan_of):
     """A sweep of two trials, of costs 100 and 200."""
     plan = plan_of(*SMALL)
     cells = [replace(cell, cost=100.0 * (1 + i)) for i, cell in enumerate(plan.cells)]
-    return follow(records, replace(plan, cells=tuple(cells)))
+    events = follow(records, replace(plan, cells=tuple(cells)))
+    started = events.started
+
+    def launched_and_started(trial):
+        events.search._waits_no_more(trial.name)
+        started(trial)
+
+    events.started = launched_and_started
+    return events
 
 
 @pytest.fixture
