@@ -146,7 +146,8 @@ def check_types(section: str, settings: Any) -> None:
 
 def check_rules(section: str, settings: Any) -> None:
     """Raises `BadInput` for a setting of a section that breaks its rule."""
-    for name, rule, accepts_code in _rules(type(settings)):
+    own: Any = type(settings)
+    for name, rule, accepts_code in _rules(own):
         value = getattr(settings, name)
         if not (accepts_code and is_reference(value)):
             check_rule(f"{section}.{name}", value, rule)
