@@ -1,8 +1,12 @@
-"""Bounds on what a file unpacks to: bytes are counted while they are decompressed, and the rows of
-Parquet are read in its footer, before any of them is."""
+"""Bounds on what a file unpacks to: bytes are counted while they are decompressed, the rows of
+Parquet are read in its footer, before any of them is, and what a tokenizer makes of a text is
+bounded by its steps, before it reads one."""
 
+import base64
 import io
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,6 +27,9 @@ ROW_BYTES = 64
 """The memory of a row of values."""
 MOST_LINE = 1 << 28
 """Bytes of a line of text."""
+MOST_GROWTH = 256
+"""Characters that the steps of a tokenizer may make of one. Those of SentencePiece make 18 of one
+(U+FDFA), and the usual replacements 2."""
 _most: ContextVar[int | None] = ContextVar("most", default=None)
 
 
@@ -97,3 +104,65 @@ def check_parquet(file: "ParquetFile", place: object, size: int) -> "ParquetFile
             "damaged, or made to do harm"
         )
     return file
+
+
+def check_growth(path: Path, tokenizer: Mapping[str, Any]) -> None:
+    """Raises `BadInput` for a `tokenizer.json` whose steps can make more than `MOST_GROWTH`
+    characters of one: sixty replacements of one by two make 10^18 of it."""
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    growth = math.prod(_growth(step) for part in parts for step in _steps(tokenizer.get(part)))
+    if growth > MOST_GROWTH:
+        raise BadInput(
+            f"{path} can make {growth:.3g} characters or tokens of one, more than {MOST_GROWTH}: "
+            "it is damaged, or made to do harm"
+        )
+
+
+def _steps(part: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a part of a tokenizer, those of its sequences too."""
+    open_parts = [part]
+    while open_parts:
+        step = open_parts.pop()
+        if isinstance(step, list):
+            open_parts += step
+        elif isinstance(step, dict):
+            yield step
+            open_parts += [inner for inner in step.values() if isinstance(inner, list)]
+
+
+def _growth(step: dict[str, Any]) -> int:
+    """How many characters a step can make of one, where another such step makes more of them again;
+    1 for what grows once only, as the forms of Unicode, and for what tokenizers refuses."""
+    kind = step.get("type")
+    if kind == "Replace":
+        pattern, content = step.get("pattern"), len(str(step.get("content", "")))
+        literal = pattern.get("String") if isinstance(pattern, dict) else None
+        # A regular expression may match between any two characters.
+        return -(-content // len(literal)) or 1 if literal else 1 + content
+    if kind == "Prepend":
+        return 1 + len(str(step.get("prepend", "")))
+    if kind == "ByteLevel":
+        return 2
+    if kind == "Precompiled":
+        return _longest(str(step.get("precompiled_charsmap", "")))
+    if kind == "TemplateProcessing":
+        return max(_repeats(step.get("single")), _repeats(step.get("pair")), 1)
+    return 1
+
+
+def _longest(charsmap: str) -> int:
+    """The most characters that a map of SentencePiece has for one: behind its index, whose size the
+    first four bytes are, stand the texts with a zero after each."""
+    try:
+        content = base64.b64decode(charsmap)
+    except ValueError:
+        return 1
+    texts = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    return max(1, *(len(text.decode(errors="replace")) for text in texts))
+
+
+def _repeats(pieces: Any) -> int:
+    """How often a template has the same text."""
+    listed = [piece for piece in pieces if isinstance(piece, dict)] if pieces else []
+    named = [piece["Sequence"] for piece in listed if isinstance(piece.get("Sequence"), dict)]
+    return max(Counter(str(one.get("id")) for one in named).values(), default=1)

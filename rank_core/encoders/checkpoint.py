@@ -21,6 +21,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
+from rank_core.bounds import check_growth
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.files import write_json
@@ -206,6 +207,7 @@ def open_tokenizer(folder: Path, **more: Any) -> Any:
     }
     settings: Mapping[str, Any] = contents.get(TOKENIZER_SETTINGS, {})
     path = there[0]
+    check_growth(folder / TOKENIZER, contents.get(TOKENIZER, {}))
     try:
         with quietly():
             tokenizer: Any = AutoTokenizer.from_pretrained(

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rank_core.bounds import check_growth
 from rank_core.errors import BadInput, not_installed, shown
+from rank_core.parsing import parsed_json
 
 FILE = "tokenizer.json"
 
@@ -60,7 +62,11 @@ def _opened(path: Path) -> Any:
     from tokenizers import Tokenizer
 
     try:
+        content = parsed_json(path.read_bytes())
+        check_growth(path, content if isinstance(content, dict) else {})
         tokenizer: Any = Tokenizer.from_file(str(path))
+    except BadInput:
+        raise
     except Exception as error:  # tokenizers raises nothing narrower
         raise BadInput(f"{path} is not a tokenizer: {shown(str(error))}") from None
     tokenizer.no_padding()

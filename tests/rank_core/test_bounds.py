@@ -1,6 +1,9 @@
 """What is small on the disk and large unpacked is refused before it fills the memory."""
 
 import gzip
+import json
+import shutil
+from base64 import b64encode
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rank_core import bounds
-from rank_core.bounds import at_most
+from rank_core.bounds import at_most, check_growth
 from rank_core.data.tables import records
 from rank_core.data.trec import read_lines, read_run
+from rank_core.encoders.checkpoint import open_tokenizer
 from rank_core.errors import BadInput
+from rank_core.first_stage.subwords import subword_terms
 from rank_core.ranking.chunk_scores import read_chunks
 from sweeps.systems.sources import _parquet
 
@@ -83,3 +88,54 @@ def test_a_bundle_has_a_limit_of_its_own(tmp_path):
     with at_most(1 << 16), pytest.raises(BadInput, match=r"more than 65,536 bytes|at most 65,536"):
         [*read_lines(path)]
     assert [*read_lines(path)]
+
+
+STEPS = {
+    "replacements": (
+        "normalizer",
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"},
+    ),
+    "expressions": ("normalizer", {"type": "Replace", "pattern": {"Regex": "."}, "content": "aa"}),
+    "a beginning": ("normalizer", {"type": "Prepend", "prepend": "aa"}),
+    "bytes": ("pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": False}),
+    "templates": (
+        "post_processor",
+        {"type": "TemplateProcessing", "single": 2 * [{"Sequence": {"id": "A", "type_id": 0}}]},
+    ),
+    "a map": (
+        "normalizer",
+        {
+            "type": "Precompiled",
+            "precompiled_charsmap": b64encode(bytes(4) + 300 * b"a" + b"\0").decode(),
+        },
+    ),
+}
+"""{what makes more of a text: its part of tokenizer.json, a step}."""
+USUAL = {
+    "XLM-R": [{"type": "Precompiled"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}}],
+    "Llama": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    ],
+    "Unicode": [{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}],
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_tokenizer_that_makes_much_of_a_text_is_never_opened(tmp_path, backbone_folder, name):
+    part, step = STEPS[name]
+    folder = tmp_path / "backbone"
+    shutil.copytree(backbone_folder, folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    inner = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}.get(part, "processors")
+    content[part] = {"type": "Sequence", inner: [step] * (1 if name == "a map" else 60)}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    for opened in (lambda: open_tokenizer(folder), lambda: subword_terms(str(folder))):
+        with pytest.raises(BadInput, match=r"tokenizer.json can make .* of one, more than 256"):
+            opened()
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_the_steps_of_published_tokenizers_are_few(name):
+    steps = {"type": "Sequence", "normalizers": USUAL[name]}
+    check_growth(Path("tokenizer.json"), {"normalizer": steps, "pre_tokenizer": None})
