@@ -90,6 +90,12 @@ CODE = "code"
 MERGED = {name: value for name, value in TrialConfig().settings().items() if ".lora_" in name}
 """An exported encoder has no adapters any more."""
 FORMAT = 3
+LATER = frozenset(
+    "chunking.overlap chunking.snap chunking.title evaluation.evidence evaluation.runtime "
+    "evaluation.test_alpha evaluation.test_on model.document_prompt model.query_prompt "
+    "model.truncate_dim".split()
+)
+"""Settings that the first folders of this format lack; their defaults do what was done then."""
 _PLACE = re.compile(
     r"(?<=')/[^']+|(?:(?<=file://)|(?<=sqlite:///)|(?<![\w.:/<]))/[^\s'\"`|,;()]*[^\s'\"`|,;().]"
 )
@@ -234,6 +240,8 @@ def read_settings(folder: Path | str, *, trust_code: bool = False) -> TrialConfi
 def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     content = _read_unchanged(folder)
     settings = dict(content["settings"])
+    if missing := sorted(TrialConfig().settings().keys() - settings.keys() - LATER):
+        raise _changed(folder / FILE, f"no setting {missing[0]}")
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings.get(name)}
     settings |= of_old_exports(settings)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from errno import ENOENT
+from errno import ELOOP, ENOENT
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -389,7 +389,9 @@ def _link(source: Path, target: Path) -> None:
             file.write(source.read_bytes())
 
 
-def _walk(folder: Path, root: Path) -> Iterator[tuple[str, Entry]]:
+def _walk(folder: Path, root: Path, links: tuple[str, ...] = ()) -> Iterator[tuple[str, Entry]]:
+    """The files below a folder that was come to by `links`, their folders and targets; a link that
+    leads back to one of them is left out."""
     try:
         items = sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError as error:
@@ -398,11 +400,27 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[str, Entry]]:
         raise
     for item in items:
         with suppress(FileNotFoundError):  # removed meanwhile
+            on_the_way = links
+            if item.is_symlink():
+                here, target = os.path.realpath(folder), _target(item.path)
+                if not target or target in links or Path(here).is_relative_to(target):
+                    continue
+                on_the_way += (here, target)
             if item.is_dir():
-                yield from _walk(Path(item.path), root)
+                yield from _walk(Path(item.path), root, on_the_way)
             elif not item.name.startswith(UNFINISHED):
                 info = item.stat()
                 yield os.path.relpath(item.path, root), Entry(info.st_size, info.st_mtime)
+
+
+def _target(link: str) -> str:
+    """Where a link leads; "" for one that leads to itself."""
+    try:
+        return os.path.realpath(link, strict=True)
+    except OSError as error:
+        if error.errno != ELOOP:
+            raise
+        return ""
 
 
 def _modified(info: Any) -> float:

@@ -18,7 +18,7 @@ from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
-from rank_core.export.folder import REST, read_model, read_settings, write_model
+from rank_core.export.folder import REST, _digest, read_model, read_settings, write_model
 from rank_core.export.reranker import Ranked, Reranker
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
@@ -123,6 +123,18 @@ def test_candidates_behind_the_depth_follow_in_the_order_of_the_run(
         assert (np.diff(scores[depth - 1 :]) < 0).all()
     nothing = next(iter(queries))
     assert reranker.rerank({nothing: {}}, queries, documents, depth=depth) == {nothing: {}}
+
+
+@pytest.mark.parametrize("name", ["model.name", "chunking.window", "seed"])
+def test_a_setting_that_the_folder_lacks_has_no_default(folder, tmp_path, name):
+    """A checksum is no signature: whoever takes a setting out writes it anew."""
+    shutil.copytree(folder, tmp_path / "m")
+    content = json.loads((tmp_path / "m" / FILE).read_text())
+    del content["settings"][name], content["sha256"]
+    sealed = content | {"sha256": _digest(content)}
+    (tmp_path / "m" / FILE).write_text(json.dumps(sealed))
+    with pytest.raises(BadInput, match=f"as `ranksweep export` wrote it .no setting {name}"):
+        read_model(tmp_path / "m")
 
 
 def test_what_has_no_text_is_named(reranker, texts):

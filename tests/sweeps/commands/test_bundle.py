@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rank_core.data.trec import read_qrels, write_qrels
@@ -499,6 +501,31 @@ def test_a_bomb_is_refused_before_it_takes_memory(tmp_path):
         verify([str(bomb), "--max-mib", "2"])
     with pytest.raises(BadInput, match=r"--max-mib.* must be a whole number"):
         verify([str(bomb), "--max-mib", "-1"])
+
+
+def long_line(path: Path) -> None:
+    path.write_bytes(gzip.compress(bytes(3 << 20), mtime=0))
+
+
+def many_rows(path: Path) -> None:
+    table = pa.Table.from_pandas(pd.concat(1000 * [pd.read_parquet(path)]))
+    pq.write_table(table, path, compression="zstd")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("test.run.gz", long_line), ("per_query.parquet", many_rows)]
+)
+def test_a_bomb_within_a_file_is_refused_by_the_same_limit(bundle, tmp_path, name, change, capsys):
+    """The zip file is sealed again and small unpacked; the file in it is not."""
+    folder = unpacked(bundle, tmp_path / "a")
+    [path, *_] = sorted(folder.glob(f"sweep/trials/*/{name}"))
+    change(path)
+    sealed(path.parent)
+    (folder / SUMS).unlink()
+    write_zip(tmp_path / "a.zip", folder)
+    assert main(["verify", str(tmp_path / "a.zip"), "--max-mib", "2"]) in (2, 3)
+    said = "".join(capsys.readouterr())
+    assert "unpacks to" in said and name in said, said
 
 
 @pytest.fixture(scope="module")

@@ -181,3 +181,28 @@ def test_a_folder_that_is_a_link_is_removed_without_what_it_leads_to(tmp_path):
     Storage(str(tmp_path / "results")).remove_folder("trials/t1")
     assert not (tmp_path / "results" / "trials" / "t1").is_symlink()
     assert (moved / "result.json").exists()
+
+
+LINKS = {
+    "itself": lambda trial: (trial / "link").symlink_to(trial / "link"),
+    "its folder": lambda trial: (trial / "link").symlink_to("."),
+    "a folder above": lambda trial: (trial / "link").symlink_to("../.."),
+    "each other": lambda trial: [
+        (trial.parent / one / "link").symlink_to(trial.parent / other)
+        for one, other in (("t1", "t2"), ("t2", "t1"))
+    ],
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_that_leads_back_is_left_out(tmp_path, link):
+    """The files that are read are those without it, or each of them once more by the other one."""
+    for name in ("t1", "t2"):
+        (tmp_path / "trials" / name).mkdir(parents=True)
+        (tmp_path / "trials" / name / "result.json").write_text("{}")
+    usual = Storage(str(tmp_path)).files()
+    LINKS[link](tmp_path / "trials" / "t1")
+    found = Storage(str(tmp_path)).files()
+    assert {*usual} <= {*found}
+    assert {name.count("link") for name in found} <= {0, 1}
+    assert link == "each other" or {*found} == {*usual}
