@@ -169,8 +169,23 @@ def run(
         >>> list(sweep.table().frame["system"].unique())
         ['random', 'BM25']
     """
+    from rank_core.process_state import kept  # PyTorch, which the other doors do not need
+
+    with kept():
+        return load(_launched(str(sweep), collection, backbone, seeds, settings, flags))
+
+
+def _launched(
+    sweep: str,
+    collection: str | Path | None,
+    backbone: str | Path | None,
+    seeds: int | Sequence[int] | None,
+    settings: Mapping[str, Any] | None,
+    flags: dict[str, Any],
+) -> str:
+    """Where the sweep is, after all its trials."""
     lend_home()
-    found = sweep_of(str(sweep))
+    found = sweep_of(sweep)
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
     if seeds is not None and flags.get("num_seeds") is not None:
@@ -184,8 +199,8 @@ def run(
     words = written({"collection": collection, "backbone": backbone} | flags)
     words += [f"{name}={word}" for name, word in (settings or {}).items()]
     experiment, doc, preset = found
-    call = f"ranksweep.run({str(sweep)!r})"
-    return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+    call = f"ranksweep.run({sweep!r})"
+    return str(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
 
 
 def _one_run(name: str, value: Any) -> RankedFile:

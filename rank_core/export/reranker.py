@@ -40,6 +40,7 @@ from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
 from rank_core.models.runtimes import use_runtime
+from rank_core.process_state import usual
 from rank_core.ranking.encode import Work, weight_copies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
@@ -160,6 +161,7 @@ class Reranker:
         runtime=runtime_of_caller,
         trust_code=flag,
     )
+    @usual()
     def load(
         cls,
         folder: Path | str,
@@ -198,6 +200,7 @@ class Reranker:
         precision=precision_of,
         runtime=runtime_of_caller,
     )
+    @usual()
     def serve(
         cls,
         model: str | Path,
@@ -320,6 +323,7 @@ class Reranker:
         depth_only=flag,
         model_alone=flag,
     )
+    @usual()
     def rerank(
         self,
         run: Run,

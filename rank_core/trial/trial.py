@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rank_core.machine import peak_memory, precision_name, reset_peak_memory, tr
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import is_reference, portable
+from rank_core.process_state import each_step_kept
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
 from rank_core.records import evaluated_splits
@@ -46,13 +47,14 @@ __all__ = ["Progress", "TrialResult", "run_trial"]
     checkpoints=optional(instance(Checkpoints, "a Checkpoints")),
     start=optional(path),
 )
+@each_step_kept
 def run_trial(
     config: TrialConfig,
     workdir: Path | str,
     *,
     checkpoints: Checkpoints | None = None,
     start: Path | str | None = None,
-) -> Iterator[Progress | TrialResult]:
+) -> Generator[Progress | TrialResult]:
     """Runs a trial and yields its progress and, last, its `TrialResult`.
 
     With `checkpoints`, a trial whose process died resumes from the last checkpoint: it yields the

@@ -95,6 +95,7 @@ LATE = {
     ("sweeps.systems.derived", "sweeps.systems.aggregations"): "brings in torch",
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
     ("sweeps.tracking.registered_model", "rank_core.export.folder"): "brings in torch",
+    ("ranksweep.api", "rank_core.process_state"): "brings in torch",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 
