@@ -135,6 +135,7 @@ def steps(world: Path, collection: Path, backbone: Path) -> Iterator[tuple]:
     for name in ("settings", "collections", "sweeps", "measures", "models"):
         yield name, [], 0, ""
     yield "completion", ["bash"], 0, ""
+    yield "convert", [f"{collection}/docs.jsonl", "--to", str(world / "docs.jsonl")], 0, ""
     yield "split", ["--docs", f"{collection}/docs.jsonl"], 2, ""
     yield "cluster-files", [str(world / "files")], 0, ""
     yield "doctor", ["--collection", str(collection), "--backbone", str(backbone)], None, ""
@@ -156,6 +157,7 @@ def test_no_process_of_ray_imports_them(call, tmp_path, collection_folder, backb
     call("run", "window_stride", *inputs)
 
 
+@pytest.mark.long
 def test_a_checkpoint_s_folder_lends_no_module_to_the_child_of_its_template(
     call, planted, tmp_path, collection_folder
 ):
