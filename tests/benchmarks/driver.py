@@ -145,7 +145,9 @@ def main(argv: Sequence[str]) -> None:
     for cells in sizes:
         words = ["--one", "--cells", str(cells), "--seeds", str(given.seeds), *inputs]
         command = [sys.executable, "-m", "tests.benchmarks.driver", *words]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+        )
         if done.returncode:
             raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
         found.append(json.loads(done.stdout.splitlines()[-1]))

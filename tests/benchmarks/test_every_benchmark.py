@@ -27,6 +27,10 @@ SMALLEST = {
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "least_favourable": ("--simulations", "2", "--only", "bimodal"),
+    "driver": (
+        *("--cells", "3,4", "--seeds", "1", "--collection", "{collection}"),
+        *("--backbone", "{backbone}"),
+    ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
@@ -44,6 +48,7 @@ SMALLEST = {
 
 SLOW = {
     "dealing",
+    "driver",
     "modelled_mfu",
     "launches",
     "runtimes",
