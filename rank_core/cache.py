@@ -25,7 +25,6 @@ MESSAGES = {
     "document-sources": "reading the documents",
     "first-stage": "ranking candidates with BM25",
     "hub": "laying out the files of the Hugging Face Hub",
-    "kernels": "measuring which kernels are fastest on this CPU",
     "lucene-index": "indexing the documents",
     "tokens": "tokenising documents and queries",
     "training": "preparing the training pairs",

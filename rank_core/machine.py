@@ -7,9 +7,8 @@ import os
 import platform
 import resource
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,35 +105,19 @@ def _asked_paths() -> str:
     return asked.strip().lower()
 
 
-@dataclass(frozen=True)
-class _Decided:
-    """What a sweep's driver decided for its nodes."""
-
-    matrix_units: bool | None = None
-    kernels: str = ""
-    gpu_precision: str = ""
+_decided: dict[str, str] = {}  # {cpu or cuda: what `auto` is}, by a sweep's driver for its nodes
 
 
-_decided = [_Decided()]
-
-
-def compute_as_decided(*, matrix_units: bool, kernels: str, gpu_precision: str = "") -> None:
-    """Makes this process compute as if its CPU had matrix units, or none, score in 16 bits with
-    these `kernels` ("": its own), and take `gpu_precision` for `auto` on a GPU ("": what suits its
-    GPU), as all nodes of a sweep do."""
-    _decided[:] = [_Decided(matrix_units, kernels, gpu_precision)]
-
-
-def decided_kernels() -> str:
-    """The name of the kernels of 16-bit scoring that a sweep's driver decided; "" if none did."""
-    return _decided[0].kernels
+def compute_as_decided(precisions: Mapping[str, str]) -> None:
+    """Makes `auto` on the devices of this process what the driver of its sweep decided, as on all
+    of its nodes: {cpu or cuda: precision}. On another device it is what suits that."""
+    _decided.clear()
+    _decided.update(precisions)
 
 
 def matrix_units() -> bool:
     """True on a CPU with matrix units (AMX), which compute bf16 at many times the rate of fp32;
-    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`. In a sweep the driver's CPU decides."""
-    if _decided[0].matrix_units is not None:
-        return _decided[0].matrix_units
+    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`."""
     return not usual_paths() and "amx_bf16" in cpu_facts()["instructions"].split()
 
 
@@ -143,9 +126,7 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
     is bf16 or fp16 on a GPU, bf16 on a CPU with matrix units for it, else fp32; in a sweep its
     driver decides."""
     if precision == "auto":
-        if device.type != "cuda":
-            return torch.bfloat16 if matrix_units() else None
-        precision = _decided[0].gpu_precision or gpu_precision(device)
+        precision = _decided.get(device.type) or suited_precision(device)
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
     types = {"fp32": None, "int8": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -157,8 +138,11 @@ def precision_name(precision: str, device: torch.device) -> str:
     return str(autocast_type(precision, device) or torch.float32).removeprefix("torch.")
 
 
-def gpu_precision(device: torch.device) -> str:
-    """The precision in 16 bits that a GPU has in hardware."""
+def suited_precision(device: torch.device) -> str:
+    """The precision that suits a device: the one in 16 bits that a GPU has in hardware; bf16 on a
+    CPU with matrix units, else fp32."""
+    if device.type != "cuda":
+        return "bf16" if matrix_units() else "fp32"
     # T4 and V100 emulate bf16, slower than fp32.
     return "bf16" if device_class(device) == "cuda with bf16" else "fp16"
 
@@ -199,14 +183,14 @@ def settings_restored(threads: int = 0) -> Iterator[None]:
     """Computes on so many threads (0: as before), and restores torch's threads and determinism and
     what a sweep's driver decided, which trials set for their process."""
     before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    decided = _decided[0]
+    decided = dict(_decided)
     torch.set_num_threads(threads or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
         torch.set_deterministic_debug_mode(mode)
-        _decided[:] = [decided]
+        compute_as_decided(decided)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -266,8 +250,8 @@ def versions() -> dict[str, str]:
 
     on_gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else platform.machine()
-    own = {"auto_precision": "bf16" * matrix_units(), "kernels": decided_kernels()}
-    own = {} if on_gpu else {name: text for name, text in own.items() if text}
+    in_bf16 = not on_gpu and precision_name("auto", torch.device("cpu")) == "bfloat16"
+    own = {"auto_precision": "bf16"} if in_bf16 else {}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

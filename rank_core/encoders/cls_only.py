@@ -23,8 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from rank_core.encoders.attention import FUSED, PLAIN, own_attention
 from rank_core.encoders.copies import copies_of
-from rank_core.encoders.cpu_kernels import cpu_kernels
-from rank_core.encoders.cpu_layers import PackedLayers, has_kernels
+from rank_core.encoders.cpu_layers import PackedLayers, cpu_kernels, has_kernels
 from rank_core.machine import fast_paths
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")

@@ -32,14 +32,19 @@ class CpuKernels:
     attend: Attention
 
 
-KERNELS = {
-    "fused 1024": CpuKernels(1024, fused_context),
-    "fused 4096": CpuKernels(4096, fused_context),
-    "products 1024": CpuKernels(1024, product_context),
-    "products 4096": CpuKernels(4096, product_context),
-}
-FP32 = KERNELS["fused 1024"]
+FP32 = CpuKernels(1024, fused_context)
 """Those of fp32 on every processor, whose results are thereby the same to the last bits."""
+
+
+def cpu_kernels(dtype: torch.dtype) -> CpuKernels:
+    """The kernels for products in `dtype`. In 16 bits, whose results differ between processors
+    anyway, those that suit the CPU: with tiles (AMX), larger blocks and torch's fused attention are
+    the fastest; elsewhere its 16-bit attention is slower than products."""
+    if dtype == torch.float32:
+        return FP32
+    if torch.cpu._is_amx_tile_supported():
+        return CpuKernels(4096, fused_context)
+    return CpuKernels(1024, product_context)
 
 
 def has_kernels(dtype: torch.dtype) -> bool:

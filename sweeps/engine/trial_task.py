@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 from bdb import BdbQuit
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device, compute_as_decided
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
-from sweeps.plan.cpu_choice import USUAL, CpuChoice
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
@@ -49,7 +48,7 @@ class TrialTask:
     threads: int
     cadence: Cadence  # of its checkpoints
     gpu_share: float = 1.0  # of the memory of its GPU, if any
-    cpu: CpuChoice = USUAL
+    auto_precision: Mapping[str, str] = field(default_factory=dict)  # of the sweep
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
         gpu_share=options.gpu_share,
-        cpu=options.cpu,
+        auto_precision=options.auto_precision,
     )
 
 
@@ -116,7 +115,7 @@ def compute(task: TrialTask) -> Iterator[News]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
-    compute_as_decided(**asdict(task.cpu))
+    compute_as_decided(task.auto_precision)
     begin_on_device(task.gpu_share)
     _check_planned(task)
     rank, _ = distributed.world()

@@ -13,6 +13,7 @@ import torch
 from rank_core.cache import cache_root
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
+from rank_core.machine import suited_precision, trial_device
 from rank_core.secrets import redact_text
 from rank_core.trial.trial import prepare
 from sweeps.engine import EngineLost, local
@@ -22,7 +23,6 @@ from sweeps.engine.trial_events import TrialEvents
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
 from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
-from sweeps.launch.cpu import cpu_choice
 from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.launch.progress_file import ProgressFile
 from sweeps.launch.published_plan import published_plan
@@ -232,7 +232,8 @@ def _run_engine(
     experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     # Before the first trial: `status` of a sweep that runs or was killed reads it.
     before = described(records)
-    options = replace(options, cpu=cpu_choice(search.plan, before.cpu if before else {}))
+    known_precision = before.auto_precision if before else {}
+    options = replace(options, auto_precision=_auto_precision() | {**known_precision})
     facts = facts_of_sets(plan, tested, trained)
     _describe(search, argv, options, budget=budget, experiment=experiment, **facts)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
@@ -244,6 +245,15 @@ def _run_engine(
         report = _results(search.plan, records, verbose=options.verbose)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, states, held_back), search.plan
+
+
+def _auto_precision() -> dict[str, str]:
+    """What `training.precision=auto` is by the devices of this machine, for all nodes of the sweep
+    and all later commands. For the GPUs of a cluster the engine decides once it has joined."""
+    here = {"cpu": torch.device("cpu")}
+    if (device := trial_device()).type == "cuda" and not cluster_address():
+        here["cuda"] = device
+    return {kind: suited_precision(device) for kind, device in here.items()}
 
 
 def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
@@ -331,7 +341,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         interpolate=options.interpolate,
         clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
-        cpu=options.cpu.stored(),
+        auto_precision=options.auto_precision,
         **facts,
     )
     write_description(records, search.plan, description, queries)

@@ -15,7 +15,6 @@ from rank_core.errors import BadInput, shown
 from rank_core.lines import beside
 from rank_core.records import SPLITS
 from rank_core.settings.config import FILES, parse_setting, setting_types
-from sweeps.plan.cpu_choice import USUAL, CpuChoice
 from sweeps.plan.flags import (
     FLAGS,
     GROUPS,
@@ -97,7 +96,8 @@ class Options:
     asked: Asked  # what was typed
     typed_flags: frozenset[str] = frozenset()  # the flags of the command line, by their names
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
-    cpu: CpuChoice = USUAL  # of the sweep
+    auto_precision: Mapping[str, str] = field(default_factory=dict)
+    """{cpu or cuda: what `training.precision=auto` is there in the sweep}."""
 
     @property
     def gpu_share(self) -> float:

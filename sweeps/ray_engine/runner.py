@@ -99,12 +99,13 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
 def _with_precision(options: Options, resources: Resources, records: Records) -> Options:
     """With the precision that `auto` is on all GPUs of the sweep, decided by those of the cluster
     and noted for later commands: nodes of another kind, which may join, compute alike."""
-    decided = "" if options.cpu.gpu_precision or not resources.gpus else precision_of_gpus()
+    known = options.auto_precision
+    decided = "" if "cuda" in known or not resources.gpus else precision_of_gpus()
     if not decided:
         return options
-    choice = replace(options.cpu, gpu_precision=decided)
-    update_sweep_file(records, cpu=choice.stored())
-    return replace(options, cpu=choice)
+    precision = {**known, "cuda": decided}
+    update_sweep_file(records, auto_precision=precision)
+    return replace(options, auto_precision=precision)
 
 
 def run_on_slots(events: TrialEvents, options: Options, resources: Resources) -> None:

@@ -92,7 +92,8 @@ class SweepFile:
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end
-    cpu: Mapping[str, Any] = field(default_factory=dict)  # how CPUs compute: `CpuChoice`
+    auto_precision: Mapping[str, str] = field(default_factory=dict)
+    """{cpu or cuda: what `training.precision=auto` is on all nodes, for all commands}."""
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
     clusters: str = ""  # what the clusters of queries are made of; "" without any
@@ -355,7 +356,7 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         raise ChangedDescription(
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
-
+    described.pop("cpu", None)  # of 0.4: the kernels that it measured
     if why := misfit(SweepFile, described) or _contradiction(described):
         raise ChangedDescription(f"{path}: {why}; {written_again(command)}")
 

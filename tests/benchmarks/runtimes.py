@@ -1,20 +1,17 @@
-"""Serving on this processor: kernels of torch, OpenVINO in three precisions, a tuned CrossEncoder.
+"""Serving on this processor: torch, OpenVINO in three precisions, a tuned CrossEncoder.
 
 Every system ranks the candidates of the same queries by the first window, query by query in turn,
 texts to scores. Printed are tokens per second, the median and the 95th percentile of a query, the
 largest difference of a score from torch's in fp32, and whether nDCG@10 is equivalent to that of
 torch in fp32: its difference over the queries, the 95% interval, and the p of two one-sided tests.
-The last line says what the kernels that this processor gets by default cost beside the fastest.
 Run: python -m tests.benchmarks.runtimes [--backbone FOLDER] [--queries 20] [--threads 1]
 """
 
-import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -23,14 +20,12 @@ import torch
 
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import load_inputs
-from rank_core.encoders import cls_only
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.encoders.cpu_kernels import cpu_kernels
-from rank_core.encoders.cpu_layers import FP32, KERNELS, CpuKernels, has_kernels
+from rank_core.encoders.cpu_layers import has_kernels
 from rank_core.evaluate import per_query
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
-from rank_core.machine import autocast_type, cpu_facts
+from rank_core.machine import autocast_type
 from rank_core.models.build import build_model, drawn_weights
 from rank_core.models.runtimes import use_runtime
 from rank_core.ranking.scorer import evaluated_queries
@@ -106,37 +101,12 @@ class Served:
         return reranker._tokens
 
 
-@contextlib.contextmanager
-def kernels(chosen: CpuKernels | None) -> Iterator[None]:
-    """Scores with these kernels; None: with those that the processor gets."""
-    before = cls_only.cpu_kernels
-    if chosen is not None:
-        cls_only.cpu_kernels = lambda dtype: chosen  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        cls_only.cpu_kernels = before
-
-
-def _torch(served: Served, precision: str, chosen: CpuKernels | None) -> Rank:
-    with kernels(chosen):
-        reranker = served.reranker(precision)
-
-    def rank(query_id: str) -> dict[str, float]:
-        with kernels(chosen):
-            return served.rank(reranker, query_id)
-
-    return rank
-
-
 def systems(served: Served) -> dict[str, Rank]:
     """Every way to compute the scores that this machine has, the reference first."""
-    found = {REFERENCE: _torch(served, "fp32", None), "torch bf16": _torch(served, "bf16", None)}
-    for precision, name in product(("fp32", "bf16"), KERNELS):
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        chosen = KERNELS[name]
-        if chosen != cpu_kernels(dtype) and (precision == "bf16" or chosen.attend is FP32.attend):
-            found[f"torch {precision}, {name}"] = _torch(served, precision, chosen)
+    found: dict[str, Rank] = {
+        name: partial(served.rank, served.reranker(name.removeprefix("torch ")))
+        for name in (REFERENCE, "torch bf16")
+    }
     for precision in OPENVINO if find_spec("openvino") else ():
         if precision != "bf16" or has_kernels(torch.bfloat16):
             reranker = served.reranker(precision, "openvino")
@@ -198,8 +168,6 @@ def main(argv: Sequence[str]) -> None:
     rows = [_row(served, name, runs, seconds, tokens, flags.margin, trained) for name in ranks]
     print(f"{len(served.query_ids)} queries of {flags.depth} candidates, {tokens:,} tokens\n")
     show(rows, flags.json, seconds=seconds, tokens=tokens)
-    if not flags.only:
-        print(f"\n{_verdict(seconds)}")
 
 
 def _row(
@@ -246,18 +214,6 @@ def _equivalence(served: Served, runs: dict[str, Run], name: str, margin: float)
         "difference": f"{test.delta:+.4f} [{low:+.4f}, {high:+.4f}]",
         "equivalent": f"{verdict} (within {margin:g}: p {p:.3f})",
     }
-
-
-def _verdict(seconds: dict[str, list[float]]) -> str:
-    """What the kernels that this processor gets take, beside the fastest of their precision."""
-    said = []
-    for precision in ("fp32", "bf16"):
-        names = [name for name in seconds if name.startswith(f"torch {precision}")]
-        fastest = min(names, key=lambda name: sum(seconds[name]))
-        shipped = seconds[f"torch {precision}"]
-        ratio = median(s / f for s, f in zip(shipped, seconds[fastest], strict=True))
-        said.append(f"{precision}: {ratio:.2f} x the time of the fastest ({fastest})")
-    return f"kernels by default on {cpu_facts()['cpu']}: " + "; ".join(said)
 
 
 if __name__ == "__main__":

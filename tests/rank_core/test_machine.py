@@ -67,13 +67,21 @@ def test_a_cpu_always_repeats_its_bits_and_a_gpu_where_it_is_asked_to(
 @pytest.mark.parametrize("driver", [torch.bfloat16, None])
 def test_the_drivers_cpu_decides_the_precision_of_all_nodes(driver, monkeypatch):
     for instructions, own in (("amx_bf16", torch.bfloat16), ("avx2", None)):
-        monkeypatch.setattr(machine, "_decided", [machine._Decided()])
+        monkeypatch.setattr(machine, "_decided", {})
         monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "")
         monkeypatch.setattr(machine, "cpu_facts", lambda x=instructions: {"instructions": x})
         assert autocast_type("auto", torch.device("cpu")) == own
-        machine.compute_as_decided(matrix_units=driver is not None, kernels="")
+        machine.compute_as_decided({"cpu": "bf16" if driver else "fp32"})
         assert autocast_type("auto", torch.device("cpu")) == driver
         assert machine.versions().get("auto_precision") == (driver and "bf16")
+
+
+def test_what_a_driver_decided_ends_with_its_sweep(monkeypatch):
+    monkeypatch.setattr(machine, "_decided", {})
+    with machine.settings_restored():
+        machine.compute_as_decided({"cpu": "bf16"})
+        assert autocast_type("auto", torch.device("cpu")) == torch.bfloat16
+    assert machine._decided == {}
 
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel
 from rank_core.encoders import attention, cls_only
 from rank_core.encoders.cls_only import SAME_LAYERS, only_cls, packed_layers
 from rank_core.encoders.copies import kept
-from rank_core.encoders.cpu_layers import KERNELS, CpuKernels
+from rank_core.encoders.cpu_layers import FP32, CpuKernels, cpu_kernels
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [
@@ -92,12 +92,20 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
     assert compared > 40
 
 
+@pytest.mark.parametrize("tiles", [True, False])
+def test_fp32_is_the_same_on_every_cpu_and_16_bits_suit_its_features(tiles, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    assert cpu_kernels(torch.float32) is FP32 == CpuKernels(1024, attention.fused_context)
+    suited = (4096, attention.fused_context) if tiles else (1024, attention.product_context)
+    assert cpu_kernels(torch.bfloat16) == CpuKernels(*suited)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)
-@pytest.mark.parametrize("name", ["fused 1024", "products 1024"])
-def test_cls_is_that_of_the_layers_as_they_are(name, model_type, lengths, dtype, monkeypatch):
-    attended, attend = list[int](), KERNELS[name].attend
+@pytest.mark.parametrize("attend", [attention.fused_context, attention.product_context])
+def test_cls_is_that_of_the_layers_as_they_are(attend, model_type, lengths, dtype, monkeypatch):
+    attended: list[int] = []
     kernels = CpuKernels(24, lambda *given: attended.append(len(given[0])) or attend(*given))
     monkeypatch.setattr(cls_only, "cpu_kernels", lambda dtype: kernels)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)

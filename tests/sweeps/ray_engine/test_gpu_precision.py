@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from rank_core import machine
-from sweeps.plan.cpu_choice import CpuChoice
 from sweeps.plan.description import description_of
 from sweeps.plan.options import parse
 from sweeps.ray_engine import cluster, runner
@@ -43,21 +42,24 @@ def test_the_first_command_decides_for_all_later_ones(records, plan_of, monkeypa
     options = parse([], prog="window_stride.py", description="")
     on_gpus = replace(SLOTS, gpus=1.0)
     monkeypatch.setattr(runner, "precision_of_gpus", lambda: "bf16")
-    assert runner._with_precision(options, SLOTS, records).cpu == CpuChoice()
-    first = runner._with_precision(options, on_gpus, records)
-    assert first.cpu.gpu_precision == read_sweep_file(records).cpu["gpu_precision"] == "bf16"
+    assert runner._with_precision(options, SLOTS, records).auto_precision == {}
+    first = runner._with_precision(
+        replace(options, auto_precision={"cpu": "fp32"}), on_gpus, records
+    )
+    assert first.auto_precision == {"cpu": "fp32", "cuda": "bf16"}
+    assert read_sweep_file(records).auto_precision == first.auto_precision
     monkeypatch.setattr(runner, "precision_of_gpus", lambda: "fp16")
-    assert runner._with_precision(first, on_gpus, records).cpu == first.cpu
+    assert runner._with_precision(first, on_gpus, records) == first
 
 
 @pytest.mark.parametrize(("decided", "type_"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 @pytest.mark.parametrize("device_class", ["cuda", "cuda with bf16"])
 def test_a_gpu_of_another_kind_computes_as_decided(monkeypatch, decided, type_, device_class):
-    monkeypatch.setattr(machine, "_decided", [machine._Decided()])
+    monkeypatch.setattr(machine, "_decided", {})
     monkeypatch.setattr(machine, "device_class", lambda device: device_class)
     gpu, own = torch.device("cuda", 0), torch.bfloat16 if "bf16" in device_class else torch.float16
     assert machine.autocast_type("auto", gpu) == own
-    machine.compute_as_decided(matrix_units=False, kernels="", gpu_precision=decided)
+    machine.compute_as_decided({"cpu": "fp32", "cuda": decided})
     assert machine.autocast_type("auto", gpu) == type_
     assert machine.autocast_type("fp32", gpu) is None
     assert machine.autocast_type("auto", torch.device("cpu")) is None
