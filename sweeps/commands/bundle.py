@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
         default="",
         help="include the judgments, or only their SHA-256",
     )
-    add("--by", default="", metavar="NAME", help="name of the submitter, for a board")
+    add("--by", default="", metavar="NAME", help="name of the submitter")
     given = parser.parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")

@@ -16,7 +16,6 @@ COMMANDS = {
     "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
     "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
     "verify": ("bundle:verify", "FILE.zip", "recompute every number of a bundle from its runs"),
-    "board": ("board.command:main", "FOLDER", "write a leaderboard page from verified bundles"),
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
     "teach": ("teach:main", "MODEL", "score training candidates with a teacher"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),

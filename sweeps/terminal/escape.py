@@ -4,7 +4,6 @@ their templates (`report/html.py`), the terminal by `rank_core.lines.visible`.""
 import json
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,12 +94,3 @@ def csv_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
         for name in texts
     }
     return frame.assign(**safe).rename(columns=csv_cell)
-
-
-def is_web_link(link: str) -> bool:
-    """Whether a link leads to a page or a file: http, https or a relative path."""
-    try:
-        scheme = urlsplit(_CONTROL.sub("", link).strip()).scheme
-    except ValueError:
-        return False
-    return scheme in ("http", "https") or (not scheme and ":" not in link.partition("/")[0])

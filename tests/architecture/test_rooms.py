@@ -56,7 +56,6 @@ SWEEPS = {
     "ranksweep": "terminal store plan systems report launch commands",
 }
 LEAVES = {
-    "sweeps.commands.board": "sweeps.__main__",
     "sweeps.positions": "sweeps.positional_bias",
     "sweeps.speedup": "sweeps.scaling",
 }
@@ -74,6 +73,7 @@ LATE = {
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",
     ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
+    ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",

@@ -100,7 +100,6 @@ def world(tmp_path_factory, backbone_folder, collection_folder) -> Path:
     (folder / "a.run").write_text("\n".join(lines) + "\n")
     (folder / "b.run").write_text("\n".join(lines[::-1]) + "\n")
     (folder / "q.trec").write_text("q1 0 d00 1\n")
-    (folder / "board").mkdir()
     return folder
 
 
@@ -111,7 +110,7 @@ def steps(world: Path, collection: Path, backbone: Path) -> Iterator[tuple]:
     inputs = ["--collection", str(collection), "--backbone", str(backbone), "--storage", results]
     run = ["window_stride", *inputs, "--engine", "local", "--smoke-test", "--num-seeds", "2"]
     a, b, qrels = (str(world / name) for name in ("a.run", "b.run", "q.trec"))
-    bundle, model = str(world / "board/one.zip"), str(world / "model")
+    bundle, model = str(world / "one.zip"), str(world / "model")
     yield "run", run, 0, ""
     yield "status", [sweep], 0, ""
     yield "report", [sweep], 0, ""
@@ -120,7 +119,6 @@ def steps(world: Path, collection: Path, backbone: Path) -> Iterator[tuple]:
     yield "export", [sweep, "--to", model, "--cell", "winner"], 0, ""
     yield "bundle", [sweep, "--to", bundle], 0, ""
     yield "verify", [bundle], 0, ""
-    yield "board", [str(world / "board"), "--out", str(world / "pages")], 0, ""
     at = ["--collection", str(collection)]
     words = [model, *at, "--run", f"{collection}/test/bm25.run"]
     words += ["--out", str(world / "reranked.run")]

@@ -30,7 +30,6 @@ NEXT_STEPS = "tests/e2e/test_next_steps.py"
 RUN = {
     "rank_core/data/trec.py:require_identifier": "tests/sweeps/commands/test_convert.py",
     "rank_core/data/vocabulary.py:Reading.remedy": "tests/rank_core/data/test_advice.py",
-    "sweeps/commands/board/command.py:main": "test_a_bundle_is_verified_by_the_printed_command",
     "sweeps/commands/bundle.py:main": "test_a_bundle_is_verified_by_the_printed_command",
     "sweeps/commands/compare/command.py:main": "test_a_comparison_is_made_again",
     "sweeps/commands/design.py:command_of": "test_a_design_leads_to_its_sweep",
@@ -75,7 +74,6 @@ NAMES = {
     "rank_core/settings/config.py:TrialConfig",
     "rank_core/settings/training.py:Training",
     "ranksweep/api.py:run",
-    "sweeps/commands/board/pages.py:_bundles",
     "sweeps/commands/doctor/examination.py:_sizes",
     "sweeps/commands/doctor/examination.py:shared_subjects",
     "sweeps/commands/lists.py:settings_page",
@@ -303,10 +301,6 @@ def test_a_design_leads_to_its_sweep(copy, shell):
 def test_a_bundle_is_verified_by_the_printed_command(copy, shell):
     text = shell.run("bundle", copy, "--to", "a.zip")
     shell.run_printed(text, "verify")
-    Path("none").mkdir()
-    text = shell.run("board", "none", "--out", "site", code=2)
-    [words] = commands_in(text, "bundle")
-    shell.run(*(str(copy) if word == "DIR" else word for word in words))
 
 
 @pytest.mark.slow

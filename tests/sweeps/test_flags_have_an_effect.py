@@ -140,7 +140,6 @@ def words_of_flag(flag: str) -> list[str]:
 
 # What only the values decide, beyond what a parser knows.
 REFUSED = [
-    (["board", ""], "FOLDER"),
     (["compare", "a.csv", "b.csv", "--ties", "doc_id"], "--ties doc_id needs a run"),
     (["compare", "a.csv", "b.csv", "--tracking-uri", "x"], "--tracking-uri needs a system"),
     (["compare", "a.csv", "b.csv", "--separate-runs"], "--separate-runs needs several query sets"),

@@ -27,7 +27,6 @@ NEEDED = {
     "report": TABLES,
     "bundle": TABLES,
     "verify": TABLES,
-    "board": TABLES,
     "design": TABLES,
     "derive": TABLES | TRAINING,
     "compare": TABLES - {"matplotlib"},

@@ -16,6 +16,7 @@ from rank_core.files import is_there, shown_path
 from rank_core.lines import beside
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import check_probability
+from sweeps.commands.compare.bundles import Bundles
 from sweeps.commands.compare.gate import pass_gate
 from sweeps.commands.compare.output import (
     all_pairs,
@@ -24,6 +25,7 @@ from sweeps.commands.compare.output import (
     pairs_text,
     write_files,
 )
+from sweeps.commands.compare.ranks import rank_rows, ranks_text
 from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
@@ -53,7 +55,8 @@ SOURCES = """SYSTEM is a source, or NAME=source1,source2,source3 for several tra
     or query_id and a column per measure; seed and system (or name, as PyTerrier's perquery=True
     has it) where it holds several, FILE:NAME for one of them,
   the output of trec_eval -q or ir_measures -q,
-or the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of them), the folder
+a bundle (FILE.zip is verified, then read as its sweep; FILE.zip:LABEL is one cell of it),
+the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of them), the folder
 that an earlier comparison wrote (--out), mlflow:EXPERIMENT or runs:/ID (--tracking-uri).
 A pattern in quotes names its files: 'NAME=runs/maxp.*.run'; a file by itself is a system with its
 name."""
@@ -77,6 +80,7 @@ SWITCHES = {
     "paired-seeds": "seed i of every system shares its randomness (initialisation, order of the "
     "data, negatives) with seed i of the others: differences are tested seed by seed",
     "all-pairs": "also test every pair of systems (pairs.csv)",
+    "ranks": "also the rank of every system as an interval, and groups that cannot be told apart",
     "compact": "print only means and letters, one column per measure",
     "verbose": VERBOSE,
 }
@@ -122,8 +126,11 @@ def main(argv: Sequence[str]) -> int:
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
     if pairs:
         say("\n".join(pairs_text(comparison.analysis, pairs)))
+    ranks = rank_rows(comparison.analysis) if given.ranks else []
+    if ranks:
+        say("\n".join(ranks_text(comparison.analysis, ranks)))
     if given.out is not None:
-        write_files(comparison, given.out, pairs, compact=given.compact)
+        write_files(comparison, given.out, pairs, ranks, compact=given.compact)
         say(f"Page: {given.out / 'index.html'}")
     if rule:
         measured = replace(rule, measure=comparison.sweep.primary)
@@ -168,7 +175,7 @@ def _parser() -> Parser:
     gate += "more than that): exit code 0, 1 or 5, and a line with keep, discard or undecided"
     needing(
         add("--gate", action="store_true", help=gate),
-        *(Need(name, without=True) for name in ("all_pairs", "compact", "verbose")),
+        *(Need(name, without=True) for name in ("all_pairs", "ranks", "compact", "verbose")),
     )
     looks = "number of looks by which a loop of proposals divides alpha (default: %(default)s)"
     needing(add("--looks", type=int, default=1, metavar="N", help=looks), Need("gate"))
@@ -196,11 +203,12 @@ def systems_of(
     order of the arguments. Plain sources are the systems that they hold, or have their names; a
     cell that several sweeps share is one system with the runs of all, and different cells of one
     label have the names of their sweeps behind it."""
+    bundles = Bundles()
     systems: dict[str, tuple[RunSource, ...]] = {}
     alike: dict[str, dict[str, str]] = {}
     """{label: {system: its sweep}} of the cells of plain sweeps."""
     for text in arguments:
-        plain, named = _named(text, sets, tracking_uri)
+        plain, named = _named(text, sets, tracking_uri, bundles)
         for given, runs in named:
             name, new = _once(given, runs, systems)
             sweep = _sweep_of(given, runs) if plain else ""
@@ -224,7 +232,7 @@ _TWICE = (
 
 
 def _named(
-    text: str, sets: Sequence[str], tracking_uri: str | None
+    text: str, sets: Sequence[str], tracking_uri: str | None, bundles: Bundles
 ) -> tuple[bool, list[tuple[str, Sequence[RunSource]]]]:
     """Whether an argument is a plain source, and its systems with their training runs."""
     name, equals, rest = text.partition("=")
@@ -233,15 +241,32 @@ def _named(
         if not name or not all(parts):
             raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
         return False, [
-            (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
+            (
+                shown_path(name),
+                [
+                    run
+                    for part in parts
+                    for source in sources_of(part, sets)
+                    for run in _of_one_system(source, bundles)
+                ],
+            )
         ]
     named: list[tuple[str, Sequence[RunSource]]] = []
     for source in sources_of(text, sets):
         held: Mapping[str, Sequence[RunSource]] = {"": [source]}
         if isinstance(source, str):
-            held = training_runs(source, tracking_uri=tracking_uri)
+            inside = bundles.runs(source)
+            held = training_runs(source, tracking_uri=tracking_uri) if inside is None else inside
         named += [(own or _name(source), runs) for own, runs in held.items()]
     return True, named
+
+
+def _of_one_system(source: RunSource, bundles: Bundles) -> Sequence[RunSource]:
+    """A source, or the training runs of a bundle's only system."""
+    held = bundles.runs(source)
+    if held is not None and len(held) > 1:
+        raise BadInput(f"{source} holds {len(held)} systems: name one of them, as {source}:LABEL")
+    return [source] if held is None else [run for runs in held.values() for run in runs]
 
 
 def _told_apart(

@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
@@ -15,6 +15,7 @@ from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
+from sweeps.commands.compare.ranks import RankRow, with_ranks
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes, remarks_on_values
 from sweeps.report.clusters import num_clusters
@@ -177,11 +178,13 @@ def write_files(
     comparison: RunComparison,
     folder: Path,
     pairs: Sequence[TestedPair] = (),
+    ranks: Sequence[RankRow] = (),
     *,
     compact: bool = False,
 ) -> None:
     """Write the page with its figures, the table in three formats, `comparisons.csv`,
-    `results.json`, the values, and `pairs.csv` if there are pairs."""
+    `results.json`, the values, and `pairs.csv` if there are pairs; `ranks` go into the table as CSV
+    and `results.json`."""
     from sweeps.report.build import report_files  # draws
     from sweeps.report.build import write_files as write_all
 
@@ -202,6 +205,7 @@ def write_files(
             },
             "tied_scores": comparison.tied,
             "notes": [*notes(comparison.analysis), *comparison.tie_notes[1:], *remarks],
+            **({"ranks": [asdict(row) for row in ranks]} if ranks else {}),
             "pairs": [
                 {"comparison": pair.comparison.facts, "p_tukey": pair.p_tukey} for pair in pairs
             ],
@@ -213,6 +217,8 @@ def write_files(
     values = io.BytesIO()
     _values(comparison).to_parquet(values, index=False)
     files[SCORES] = values.getvalue()
+    if ranks:
+        files["table.csv"] = with_ranks(files["table.csv"], ranks)
     if pairs:
         rows = [pair.comparison.facts | {"p_queries_tukey": pair.p_tukey} for pair in pairs]
         lines = ([row[name] for name in PAIR_COLUMNS] for row in rows)

@@ -480,16 +480,13 @@ def test_the_module_of_a_measure_runs_only_where_the_caller_names_it(measured, c
     assert "must be one of its measures" in capsys.readouterr().err
 
 
-def test_a_board_runs_no_module_of_a_bundle(measured, capsys):
+def test_a_comparison_runs_no_module_of_a_bundle(measured, capsys):
     folder, names = measured
-    assert main(["board", ".", "--out", "site"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("not verified") == len(names) and "which --measure names" in said
+    bundle = f"{names[0].partition(':')[0]}.zip"
+    assert main(["compare", bundle, "--ranks"]) == 0
+    said = capsys.readouterr()
+    assert f"note: {bundle}: not checked: " in said.err and "Ranks, nDCG@10" in said.out
     assert not (folder / "ran").exists()
-    assert main(["board", ".", "--out", "site", "--measure", names[0]]) == 0
-    said = capsys.readouterr().out
-    assert re.search(rf"^verified +{names[0].partition(':')[0]}", said, re.M)
-    assert re.search(rf"^not verified +{names[1].partition(':')[0]}", said, re.M)
 
 
 def test_a_bomb_is_refused_before_it_takes_memory(tmp_path):

@@ -11,9 +11,6 @@ import pytest
 
 from rank_core.settings.config import TrialConfig
 from ranksweep.results import Comparison, Sweep
-from sweeps.__main__ import main
-from sweeps.commands.board.pages import site
-from sweeps.commands.board.submissions import submissions
 from sweeps.commands.compare.command import systems_of
 from sweeps.commands.compare.output import comparison_text
 from sweeps.report.analysis import Analysis, analyse
@@ -82,14 +79,3 @@ def test_a_comparison_has_the_sentence(tmp_path: Path) -> None:
     ways += [python._repr_html_(), python.markdown()]
     ways += [report_files(found.analysis, label="tab")["results.json"].decode()]
     assert all(says(text, said) for text in ways)
-
-
-@pytest.mark.slow
-def test_a_board_has_the_sentence_of_each_sweep(tmp_path: Path) -> None:
-    folder = CASES["bundle"].make(tmp_path / "sweep")
-    out = tmp_path / "bundles" / "one.zip"
-    out.parent.mkdir()
-    assert main(["bundle", str(folder), "--to", str(out), "--qrels", "include"]) == 0
-    said = headline(analyse(with_interpolated(load_sweep(folder)))).sentence
-    pages = site(list(submissions(out.parent, {})), "../bundles")
-    assert len(pages) > 1 and all(says(page.decode(), said) for page in pages.values())

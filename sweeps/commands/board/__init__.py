@@ -1,1 +1,0 @@
-"""`ranksweep board`: a page of tied ranks over a folder of verified bundles."""
