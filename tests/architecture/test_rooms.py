@@ -68,6 +68,7 @@ LATE = {
     ("sweeps.serving", "rank_core.encoders.backbones"): "torch, which no help needs",
     ("sweeps.serving", "rank_core.encoders.checkpoint"): "torch, which no help needs",
     ("rank_core.data.made.stdlib_docstrings", "rank_core.children"): "runs as a script alone",
+    ("rank_core.data.made.stdlib_docstrings", "rank_core.parsing"): "runs as a script alone",
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",

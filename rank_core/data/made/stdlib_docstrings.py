@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from rank_core.parsing import parsed_json
-
 MIN_BODY_WORDS = 12
 MIN_SUMMARY_WORDS = 3
 MAX_SUMMARY_WORDS = 30
@@ -44,7 +42,8 @@ class DocstringPair(NamedTuple):
 def collect_pairs() -> list[DocstringPair]:
     """The pairs of this interpreter's standard library, ordered by name. Summaries and bodies are
     unique. The result does not depend on what this process has imported or installed."""
-    from rank_core.children import python, run
+    from rank_core.children import python, run  # late: the child has the standard library alone
+    from rank_core.parsing import parsed_json
 
     command = python(os.path.abspath(__file__), alone=True)
     child = run(command, capture_output=True, timeout=_TIMEOUT_SECONDS)
