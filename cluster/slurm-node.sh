@@ -14,8 +14,9 @@ make_environment() {
     }
 }
 
-# What a node would run: nodes that do not share the folder would show different versions.
+# What a node would run. One that does not share the folder makes an environment of its own.
 versions() {
+    make_environment >&2
     "$python" -c '
 import hashlib, sys
 from importlib.metadata import distributions

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A sweep as one Slurm job: Ray's head runs on the first node, a worker on each other node, then the
-# sweep in the arguments. From the root of this repository, which all nodes must see:
+# sweep in the arguments. From the root of this repository, which all nodes see or have a copy of:
 #
 #   sbatch cluster/slurm.sh sweeps/window_stride.py --num-seeds 5 --storage "$SCRATCH/rank" \
 #       --backbone bert-base-uncased
@@ -30,8 +30,11 @@
 # Where nodes have several networks and Ray takes the wrong one, `export RANKSWEEP_HOST=ADDRESS` names the
 # first node's address in the right one.
 #
+# Nodes that do not see --storage write it through Ray to the first node (docs/cluster.md). Where that
+# node has it on a disk of its own, name the node, so that a requeued job finds it: `--nodelist=NODE`.
+#
 # All nodes use the virtual environment .venv of the folder that the job is submitted from; the job
-# makes it or completes it. Where compute nodes have no network, make it on the login node first:
+# makes it or completes it, on each node that has a copy of the folder. Where compute nodes have no network, make it on the login node first:
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
 # Tests run this script under Slurm 22.05 with two nodes that are one machine, without GPUs: to its end,

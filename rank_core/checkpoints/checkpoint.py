@@ -102,8 +102,7 @@ class Checkpoints:
         """Removes the trial's checkpoint, once it is finished or starts again."""
         with contextlib.suppress(Exception):  # what remains is of no use, and does no harm
             self._remove(kept=())
-            if self.is_local:
-                Path(self.root).rmdir()
+            self.fs.rmdir(self.root)  # an object store has none
 
     def _names(self) -> list[str]:
         """The files of this trial's checkpoints, also those of killed writers."""

@@ -21,6 +21,7 @@ from sweeps.engine.kept_weights import KeptWeights, lacking
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
+from sweeps.launch.at_home import home_lines
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
 from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.launch.plan_text import forecast_text, plan_text
@@ -229,6 +230,9 @@ def _run_engine(
     search.begin()
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known, whole=trained is None)
+    home = "" if trained else "\n".join(home_lines(records, tracking_uri))
+    if home:
+        say(f"{home}\n")
     experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     # Before the first trial: `status` of a sweep that runs or was killed reads it.
     before = described(records)
@@ -244,6 +248,8 @@ def _run_engine(
         held_back = note_held_back(search)
         report = _results(search.plan, records, verbose=options.verbose)
     say(report.text if report else "no report: no trial has finished")
+    if home:
+        say(f"\n{home}")
     return _ending(search, states, held_back), search.plan
 
 

@@ -18,6 +18,7 @@ from sweeps.ray_engine.cluster import (
     node_of,
     slots_now,
 )
+from sweeps.ray_engine.nodes import Nodes, Unfit
 from sweeps.ray_engine.trial_process import WAIT_SECONDS, kind_of_error
 from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
@@ -52,8 +53,8 @@ class _Attempt:
 class Attempts:
     """The running attempts by Tune's ids, and the trials that run again."""
 
-    def __init__(self, events: TrialEvents, resources: Resources) -> None:
-        self.events, self.resources = events, resources
+    def __init__(self, events: TrialEvents, resources: Resources, nodes: Nodes) -> None:
+        self.events, self.resources, self.nodes = events, resources, nodes
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
         self.num_workers = resources.num_workers
         self._most = resources.slots  # trials at a time for which there are nodes, or may be
@@ -99,7 +100,7 @@ class Attempts:
         self._follow_cluster()
         if self.num_workers > 1:
             self._tell_waiting(now, waiting=free_groups(of_dead=True))
-        if can_run(self.needs, self.num_workers):
+        if can_run(self.needs, self.num_workers, self.nodes.unfit):
             self._without_node = None
             return
         if cluster_address() is None:
@@ -110,18 +111,24 @@ class Attempts:
             self._without_node = self._warned = now
         waited = now - self._without_node
         if waited >= WAIT_SECONDS:
-            raise NoNode(f"for {duration(waited)} no node of the cluster could run a trial")
+            why = f"for {duration(waited)} no node of the cluster could run a trial"
+            raise NoNode(f"{why}{self._unfit_text()}")
         if now - self._warned >= WARN_SECONDS:
             self._warned = now
             self.events.screen.tell(
                 f"waiting for a node that can run a trial: {duration(waited)} of "
-                f"{duration(WAIT_SECONDS)}"
+                f"{duration(WAIT_SECONDS)}{self._unfit_text()}"
             )
+
+    def _unfit_text(self) -> str:
+        return f" ({self.nodes.reasons()})" if self.nodes.unfit else ""
 
     def _follow_cluster(self) -> None:
         """Takes in how many trials the nodes hold that live now, and says where that changes."""
+        for line in self.nodes.look(self.slots):
+            self.events.screen.tell(line)
         before = self._here
-        self._here, self._most = slots_now(self.resources)
+        self._here, self._most = slots_now(self.resources, self.nodes.unfit)
         if before is not None and self._here != before:
             why = "nodes have joined" if self._here > before else "nodes have left"
             self.events.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
@@ -139,18 +146,19 @@ class Attempts:
             self.events.screen.waits(attempt.trial, what)
 
     def started(self, tune_id: str, actor: str) -> None:
-        """Its process has started. With it begins the attempt, but for a group of workers, whose
-        attempt begins once they live: a wait for them is none."""
+        """Its process has started. With it begins the attempt, but on a cluster: there it begins
+        once its workers live, on nodes that can work. A wait for them is none."""
         attempt = self.live[tune_id]
         attempt.actor = actor
-        if self.num_workers == 1:
+        if self.num_workers == 1 and not self.nodes.expected:
             self._begin(attempt)
         else:
             attempt.waits = time.monotonic()
-            self.events.screen.waits(attempt.trial, "waiting for its workers")
+            what = "its node is checked" if self.num_workers == 1 else "waiting for its workers"
+            self.events.screen.waits(attempt.trial, what)
 
     def formed(self, tune_id: str) -> None:
-        """The workers of its group live."""
+        """Its workers live, on nodes that can work."""
         self._begin(self.live[tune_id])
 
     def got_no_workers(self, tune_id: str) -> None:
@@ -158,6 +166,12 @@ class Attempts:
         attempt = self.live[tune_id]
         attempt.settled = True
         self._again.append((0.0, attempt.trial))
+
+    def unfit(self, tune_id: str, report: Unfit) -> None:
+        """Its process is on a node that cannot work: the trial waits for another one."""
+        if line := self.nodes.reject(report):
+            self.events.screen.tell(line)
+        self.got_no_workers(tune_id)
 
     def _begin(self, attempt: _Attempt) -> None:
         if not attempt.begun:

@@ -9,8 +9,8 @@ import signal
 import socket
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,23 +18,21 @@ from typing import Any, TypeVar
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, Resources, resources_of
+from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import PEER_SECONDS, WAIT_SECONDS
 from sweeps.store.failures import first_line
-from sweeps.terminal.text import duration, numbered, print_error, say
+from sweeps.terminal.text import duration, print_error, say
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
 START_SECONDS, WARN_SECONDS = 200, 50
-LINE_SECONDS = 30.0  # between lines about the nodes that still prepare
 NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
@@ -232,12 +230,15 @@ def _resources_now(options: Options) -> Resources:
     return resources_of(options, cpus=capacity("CPU"), gpus=capacity("GPU"), place=CLUSTER)
 
 
-def slots_now(resources: Resources) -> tuple[int, int]:
-    """(The trials that the living nodes hold, the trials to start at a time): more where nodes may
-    join, up to the limit of an autoscaler, which starts nodes for trials that wait, or --max-slots.
-    """
-    now = ray.cluster_resources()
-    here = resources.fit(now.get("CPU", 0.0), now.get("GPU", 0.0))
+def slots_now(resources: Resources, unfit: Collection[str] = ()) -> tuple[int, int]:
+    """(The trials that the living nodes hold, but for those that are `unfit`; the trials to start
+    at a time): more where nodes may join, up to the limit of an autoscaler, which starts nodes for
+    trials that wait, or --max-slots."""
+    now = Counter(ray.cluster_resources())
+    for node in ray.nodes() if unfit else ():
+        if node["Alive"] and node["NodeID"] in unfit:
+            now.subtract(node["Resources"])
+    here = max(0, resources.fit(now.get("CPU", 0.0), now.get("GPU", 0.0)))
     most = max(here, resources.fit(capacity("CPU"), capacity("GPU")))
     if resources.max_slots is not None:
         here = min(here, resources.max_slots)
@@ -278,32 +279,6 @@ def precision_of_gpus() -> str:
     return "bf16" if found and all(map(WITH_BF16.fullmatch, found)) else ""
 
 
-def check_shared(folder: Path) -> None:
-    """Refuse a folder of a storage that some node does not share with the driver."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) < 2:
-        return
-    probe = folder / f".shared-{uuid.uuid4().hex[:8]}"
-    probe.write_text("seen")
-    answers, blind = {}, []
-    try:
-        for node in nodes:
-            # Every node has a resource named by its address: a trace of it places the task there.
-            there = {f"node:{node['NodeManagerAddress']}": 0.001}
-            task = ray.remote(num_cpus=0, resources=there)(os.path.exists).remote(str(probe))
-            answers[task] = node["NodeManagerHostname"]
-        for task, host in answers.items():
-            with suppress(ray.exceptions.RayError):  # the trials of a dying node run on others
-                blind += [] if ray.get(task, timeout=60) else [host]
-    finally:
-        probe.unlink()
-    if blind:
-        raise BadInput(
-            "--storage must be seen by every node (a shared folder or a URI such as s3://), but "
-            f"{folder} is not the same folder on {', '.join(blind)}"
-        )
-
-
 def slots_of_cluster(options: Options) -> int:
     """The number of trials that run at a time on the cluster."""
     with connected(options.num_workers, options.code):
@@ -331,13 +306,13 @@ def hosts() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
 
 
-def can_run(needs: Mapping[str, float], num_workers: int = 1) -> bool:
-    """True if the living nodes have the resources of a trial's workers, free or not. A worker's
-    own must be on one node."""
+def can_run(needs: Mapping[str, float], num_workers: int = 1, unfit: Collection[str] = ()) -> bool:
+    """True if the living nodes, but for the `unfit`, have the resources of a trial's workers, free
+    or not. A worker's own must be on one node."""
     wanted = {name: amount for name, amount in needs.items() if amount}
     places = 0.0
     for node in ray.nodes():
-        if node["Alive"]:
+        if node["Alive"] and node["NodeID"] not in unfit:
             has = node["Resources"]
             places += min(
                 (has.get(n, 0) // amount for n, amount in wanted.items()), default=math.inf
@@ -394,46 +369,3 @@ def prepare_cluster(configs: Sequence[TrialConfig], code: Sequence[str]) -> None
     """Prepares the configurations' inputs on every node of the cluster."""
     with connected(num_workers=1, code=code):
         prepare_nodes(configs)
-
-
-def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
-    """Prepares the configurations on all nodes of the connected cluster, a task for each node.
-    Nodes with a shared cache folder prepare everything once.
-
-    Raises `BadInput` for inputs that a node cannot read. A node that dies causes no error: its
-    trials run on others.
-    """
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    # Seeds share their inputs.
-    settings = [config.settings() for config in dict.fromkeys(replace(c, seed=0) for c in configs)]
-    if len(nodes) < 2:
-        _prepare_all(settings)
-        return
-    say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
-    start, waiting = time.monotonic(), dict[Any, str]()
-    for node in nodes:
-        # By the node's id and not by its address: several nodes of a test may share a host.
-        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        task: Any = ray.remote(_prepare_all)
-        task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-        waiting[task.remote(settings)] = node["NodeManagerHostname"]
-    while waiting:
-        ready = ray.wait(list(waiting), num_returns=1, timeout=LINE_SECONDS)[0]
-        if not ready:
-            hosts = ", ".join(sorted(waiting.values()))
-            say(f"preparing   for {duration(time.monotonic() - start)}, still on {hosts}")
-        for task in ready:
-            host = waiting.pop(task)
-            try:
-                ray.get(task)
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, BadInput):
-                    raise BadInput(f"{host}: {error.cause}") from None
-                raise
-            except ray.exceptions.RayError:
-                say(f"{host}: lost while it prepared its inputs")
-
-
-def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
-    for values in settings:
-        prepare(TrialConfig().override(values))

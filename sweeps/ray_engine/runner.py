@@ -22,7 +22,9 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from rank_core.errors import BadInput
 from sweeps.engine import EngineInterrupted, EngineLost
+from sweeps.engine.kept_weights import is_trained
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
@@ -30,14 +32,23 @@ from sweeps.plan.resources import DRIVER_CPU, Resources
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     RayFiles,
-    check_shared,
+    can_run,
     connect,
     connected,
     disconnect,
     free_groups,
     precision_of_gpus,
-    prepare_nodes,
     trial_resources,
+)
+from sweeps.ray_engine.driver_disk import driver_disk
+from sweeps.ray_engine.nodes import (
+    CheckpointLoad,
+    Nodes,
+    Unfit,
+    avoiding,
+    checkpoint_bytes,
+    contents_of,
+    expected_of,
 )
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
 from sweeps.ray_engine.trial_process import (
@@ -84,14 +95,15 @@ def run_trials(events: TrialEvents, options: Options) -> None:
 def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> None:
     """Runs the trials on the connected cluster; Ray's files are kept where a trial was lost."""
     resources = trial_resources(options)
-    if events.records.storage.is_local:
-        check_shared(events.records.folder)
     options = _with_precision(options, resources, events.records)
-    prepare_nodes([trial.cell.config for trial in events.search.ahead])
-    trials = numbered(len(events.search.ahead), "trial")
-    say(f"{trials} on {numbered(resources.slots, 'slot')}")
+    nodes = _nodes(events, options)
     try:
-        run_on_slots(events, options, resources)
+        with driver_disk(events.records):
+            nodes.prepare(resources.slots)
+            _require_a_node(resources, nodes)
+            trials = numbered(len(events.search.ahead), "trial")
+            say(f"{trials} on {numbered(resources.slots, 'slot')}")
+            run_on_slots(events, options, resources, nodes)
     finally:
         files.keep = any(status.lost for status in events.screen.statuses.values())
 
@@ -108,14 +120,32 @@ def _with_precision(options: Options, resources: Resources, records: Records) ->
     return replace(options, auto_precision=precision)
 
 
-def run_on_slots(events: TrialEvents, options: Options, resources: Resources) -> None:
+def _nodes(events: TrialEvents, options: Options) -> Nodes:
+    """The nodes of the connected cluster, with what they must have."""
+    ahead = events.search.ahead
+    expected = expected_of(events.records) if cluster_address() else None
+    trained = [trial.cell.inputs.backbone.folder for trial in ahead if is_trained(trial.config)]
+    checkpoint = CheckpointLoad(
+        max(map(checkpoint_bytes, set(trained)), default=0), options.checkpoint_minutes
+    )
+    return Nodes(expected, [trial.cell.config for trial in ahead], checkpoint)
+
+
+def _require_a_node(resources: Resources, nodes: Nodes) -> None:
+    """Raises `BadInput` where all nodes that hold a trial cannot work."""
+    needs = {"CPU": resources.cpus, "GPU": resources.gpus}, resources.num_workers
+    if nodes.unfit and can_run(*needs) and not can_run(*needs, nodes.unfit):
+        raise BadInput(f"no node of the cluster can work: {nodes.reasons()}")
+
+
+def run_on_slots(events: TrialEvents, options: Options, resources: Resources, nodes: Nodes) -> None:
     """Runs as many trials at a time as the connected cluster has slots.
 
     An error in a trial's process never ends the sweep. An error of Tune itself (such as one by
     Ray's memory monitor) ends only the current Tuner; the next one resumes, on a new Ray if this
     machine's has died. Raises `EngineLost` where that fails.
     """
-    attempts = Attempts(events, resources)
+    attempts = Attempts(events, resources, nodes)
     deaths = breakdowns = ended = 0
     while not attempts.over:
         error = _run(attempts, options, resources)
@@ -321,7 +351,9 @@ def _cause(error: BaseException) -> Exception:
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     resources: Resources = config["resources"]
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
-    return PlacementGroupFactory([{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle])
+    bundles = [{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle]
+    away = avoiding(config["avoid"])
+    return PlacementGroupFactory(bundles, "PACK", bundle_label_selector=[away] if away else None)
 
 
 def error_of(trial: TuneTrial) -> Exception | None:
@@ -360,7 +392,13 @@ class _Search(_Adapter, Searcher):
             trial = attempts.next(trial_id)
             if trial:
                 task = trial_task(trial, attempts.events.records, self.options)
-                return {"task": task, "resources": self.resources}
+                return {
+                    "task": task,
+                    "resources": self.resources,
+                    "expected": attempts.nodes.expected,
+                    "contents": contents_of(trial.cell.inputs),
+                    "avoid": sorted(attempts.nodes.unfit),
+                }
             # None: not now. Tune asks again.
             return Searcher.FINISHED if attempts.over else None
 
@@ -386,7 +424,9 @@ class _Bridge(_Adapter, Callback):
         if not report:
             return
         with self.turn as attempts:
-            if report == FORMED:
+            if isinstance(report, Unfit):
+                attempts.unfit(trial.trial_id, report)
+            elif report == FORMED:
                 attempts.formed(trial.trial_id)
             elif report == NO_WORKERS:
                 attempts.got_no_workers(trial.trial_id)

@@ -19,15 +19,26 @@ import ray
 from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
+from rank_core.errors import BadInput
 from rank_core.machine import take_gpu
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
 from sweeps.plan.resources import Resources
+from sweeps.ray_engine.driver_disk import storage_here
+from sweeps.ray_engine.nodes import (
+    Expected,
+    Unfit,
+    avoiding,
+    check_inputs,
+    check_node,
+    unfit_here,
+)
 from sweeps.store.failures import FailureKind, first_line
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
-FORMED, NO_WORKERS = "formed", "no workers"  # reports of a group: its workers live; it got none
+FORMED, NO_WORKERS = "formed", "no workers"
+"""Reports: the workers live, on nodes that can work; a group got none."""
 WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
 PEER_SECONDS = 60.0  # until Ray knows of a dead process or node, which ends the group
 LOST_NODE = ("node has died", "node failure", "owner has died")
@@ -38,9 +49,16 @@ _CONNECTION = re.compile(f"{_PEER}|ProcessGroup|NCCL")  # also errors of a worke
 
 def run_in_tune(config: dict[str, Any]) -> None:
     """A Tune trial that computes in its own process. Its `config` holds the trial's `task` and
-    `resources`, and what it reports to Tune a `News`; one that competes also has its epochs and
-    best value on dev after a validation before the end, by which ASHA stops it."""
-    task: TrialTask = config["task"]
+    `resources`, and what `task_here` needs; what it reports to Tune has a `News`. A trial that
+    competes also reports its epochs and best value on dev after a validation before the end, by
+    which ASHA stops it."""
+    try:
+        task = task_here(config)
+    except BadInput as error:
+        tune.report({"report": unfit_here(error)})
+        os._exit(1)  # otherwise the next trial would get this process
+    if config["expected"]:
+        tune.report({"report": FORMED})
     best = float("-inf")
     for report in attempt(task):
         judged = {}
@@ -54,6 +72,18 @@ def run_in_tune(config: dict[str, Any]) -> None:
             os._exit(1)  # the GPU is lost for this process; Ray starts another
 
 
+def task_here(config: dict[str, Any]) -> TrialTask:
+    """The task with its storage as this node reaches it. Raises `BadInput` where a cluster's node
+    cannot work: it lacks something that the driver has and `expected`."""
+    task: TrialTask = config["task"]
+    expected: Expected | None = config["expected"]
+    if not expected:  # on one machine
+        return task
+    check_node(expected)
+    check_inputs(task.config, config["contents"])
+    return replace(task, storage=storage_here(task.storage, task.sweep, expected.command))
+
+
 def run_in_train(config: dict[str, Any]) -> None:
     """A Tune trial that drives a Ray Train group and computes nothing itself."""
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -62,11 +92,15 @@ def run_in_train(config: dict[str, Any]) -> None:
     callbacks = [TuneReportCallback()]
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(WAIT_SECONDS)
     try:
-        run_group(_train_worker, config, config["resources"], name, callbacks)
+        run_group(
+            _train_worker, config, config["resources"], name, callbacks, avoid=config["avoid"]
+        )
     except Exception as error:  # Ray Train has several classes
         cause = getattr(error, "controller_failure", error)
         waited = type(cause).__name__ == "WorkerGroupStartupTimeoutError"  # Ray's own, not public
-        tune.report({"report": NO_WORKERS if waited else end_of_group(error)})
+        failures = getattr(error, "worker_failures", {}).values()
+        unfit = next((one.unfit for one in failures if isinstance(one, UnfitWorker)), None)
+        tune.report({"report": unfit or (NO_WORKERS if waited else end_of_group(error))})
 
 
 def run_group(
@@ -75,9 +109,10 @@ def run_group(
     resources: Resources,
     name: str,
     callbacks: Sequence[Any] = (),
+    avoid: Sequence[str] = (),
 ) -> Any:
-    """Runs `worker` in every process of a Ray Train group; returns the result of rank 0. Raises Ray
-    Train's errors where a worker fails."""
+    """Runs `worker` in every process of a Ray Train group, on none of the nodes to `avoid`; returns
+    the result of rank 0. Raises Ray Train's errors where a worker fails."""
     from ray.train.torch import TorchTrainer
 
     from sweeps.ray_engine.group_network import NodeAddressConfig
@@ -93,6 +128,7 @@ def run_group(
             num_workers=resources.num_workers,
             use_gpu=bool(resources.gpus),
             resources_per_worker=per_worker,
+            label_selector=avoiding(avoid) or None,  # type: ignore[call-arg]
         ),
         run_config=train.RunConfig(
             name=name,
@@ -116,8 +152,12 @@ def _train_worker(config: dict[str, Any]) -> None:
 
     if config["resources"].gpus:
         take_gpu(get_device())
+    try:
+        task = task_here(config)
+    except BadInput as error:
+        raise UnfitWorker(unfit_here(error)) from None
     train.report({"report": FORMED})
-    for report in compute(config["task"]):
+    for report in compute(task):
         train.report({"report": report})
 
 
@@ -125,6 +165,8 @@ def _in_group(worker: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -
     """Runs a worker of a group; an error in it ends the group."""
     try:
         return worker(config)
+    except UnfitWorker:
+        raise
     except Exception as error:
         # torch raises RuntimeError; a message of another class may only name such a word.
         lost_peer = isinstance(error, RuntimeError) and bool(_LOST_PEER.search(str(error)))
@@ -132,6 +174,14 @@ def _in_group(worker: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -
             time.sleep(PEER_SECONDS)
         actor = ray.get_runtime_context().get_actor_id() or ""
         raise WorkerFailed(replace(end_of(error), process=actor), lost_peer) from None
+
+
+class UnfitWorker(Exception):
+    """A worker of a group is on a node that cannot work."""
+
+    def __init__(self, unfit: Unfit) -> None:
+        super().__init__(unfit)
+        self.unfit = unfit
 
 
 class WorkerFailed(Exception):

@@ -1,4 +1,6 @@
 """A storage: files at paths below a folder or any fsspec URI, with the same calls for both.
+`driver:///PATH` is such a URI: a folder of the driver's host, for the nodes of a cluster that do
+not see it. `sweeps/ray_engine/driver_disk.py` carries its calls through Ray to a `Storage` there.
 
 A file is whole or absent. Every call may be repeated. A command that writes opens its storage;
 its calls are then repeated for `WAIT_SECONDS` while the storage is away, and nothing is written
@@ -36,6 +38,8 @@ LINE_SECONDS = 60.0  # between messages about a storage that is away
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
 """Schemes whose files can be written, listed and replaced."""
+DRIVER = "driver"
+"""The scheme of the driver's disk, which no user names: only trials' processes know it."""
 PROGRAM_ERRORS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
 """Errors that no waiting repairs. Filesystems raise many other kinds."""
 UNFINISHED = ".unfinished-"
@@ -79,7 +83,7 @@ class Storage:
         try:
             # `::` chains filesystems (a zip in a bucket): fsspec reads such files and cannot
             # replace them.
-            if scheme not in SCHEMES or "::" in uri:
+            if scheme not in (*SCHEMES, DRIVER) or "::" in uri:
                 raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
             self.fs, root = fsspec.core.url_to_fs(uri)
         except Exception as error:  # every filesystem has its own kinds
@@ -354,26 +358,35 @@ class Storage:
             else:
                 self.fs.pipe_file(target, data, **({"mode": "create"} if create else {}))
             return
-        # Folder by folder and never the root: `makedirs` would rebuild an unmounted storage on the
-        # local disk.
-        for above in reversed(Path(path).parents[:-1]):
-            Path(self.root, above).mkdir(exist_ok=True)
-        # In the same folder: a rename is atomic only within a filesystem.
-        unfinished = Path(target).with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+        unfinished = self.unfinished(path, uuid.uuid4().hex[:8])
         try:
             if isinstance(data, Path):
                 shutil.copyfile(data, unfinished)
             else:
                 unfinished.write_bytes(data)
-            if create:
-                _link(unfinished, Path(target))
-            else:
-                os.replace(unfinished, target)
+            appear(unfinished, Path(target), create=create)
         finally:
             unfinished.unlink(missing_ok=True)
 
+    def unfinished(self, path: str, name: str) -> Path:
+        """The place where a file of a folder is written before it appears; its folder is made."""
+        # Folder by folder and never the root: `makedirs` would rebuild an unmounted storage on the
+        # local disk.
+        for above in reversed(Path(path).parents[:-1]):
+            Path(self.root, above).mkdir(exist_ok=True)
+        # In the same folder: a rename is atomic only within a filesystem.
+        return Path(self._at(path)).with_name(f"{UNFINISHED}{name}")
+
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
+
+
+def appear(unfinished: Path, target: Path, *, create: bool) -> None:
+    """Gives a written file its name, in one step; with `create` no file may have it."""
+    if create:
+        _link(unfinished, target)
+    else:
+        os.replace(unfinished, target)
 
 
 def _link(source: Path, target: Path) -> None:

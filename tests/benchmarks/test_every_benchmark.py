@@ -35,6 +35,7 @@ SMALLEST = {
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
     "scoring": ENCODER,
+    "storage_ways": ("--size", "tiny"),
     "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (
         *("--backbone", "{backbone}", "--", "--smoke-test", "--collection", "{collection}"),
@@ -57,8 +58,8 @@ SLOW = {
     "sweep_needs",
     "ways_out",
 }
-RAY = {"sweep_overhead"}
-LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
+RAY = {"storage_ways", "sweep_overhead"}
+LONG = {"modelled_mfu", "storage_ways", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
 LIBRARY = {"ways_out"}
 FAKE_GPU = {"launches", "modelled_mfu"}
 

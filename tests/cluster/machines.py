@@ -4,6 +4,7 @@ Ray's launcher can then do to them what it does to real ones (ssh to port 22, `r
 ports, files under `~` and `/tmp`), and all of it is gone when their first process ends.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -88,6 +89,29 @@ class Machine:
         )
         rows = (line.split(maxsplit=1) for line in done.stdout.splitlines())
         return {int(pid): arguments for pid, arguments in rows}
+
+    def mount(self, source: str, target: str) -> None:
+        """Puts a file of this machine in the place of another one, for its processes alone."""
+        words = ["nsenter", "--mount", f"--target={self.pid}", "mount", "--bind", source, target]
+        subprocess.run(words, check=True)
+
+    @property
+    def port(self) -> str:
+        """Where it is plugged into the bridge of the first machine."""
+        return f"port{int(self.address.rpartition('.')[2]) - 2}"
+
+
+def link(first: Machine, machine: Machine, *, up: bool) -> None:
+    """Plugs a machine into the network, or out: what is sent meanwhile is lost without a word."""
+    _ip(first, f"link set {machine.port} {'master bridge' if up else 'nomaster'}")
+
+
+def link_bytes(first: Machine, machine: Machine) -> int:
+    """The bytes that have passed the link of a machine, in both directions."""
+    words = ["nsenter", "--net", f"--target={first.pid}", "ip", "-json", "-stats", "link"]
+    done = subprocess.run([*words, "show", machine.port], capture_output=True, check=True)
+    [port] = json.loads(done.stdout)
+    return sum(int(port["stats64"][way]["bytes"]) for way in ("rx", "tx"))
 
 
 @contextmanager

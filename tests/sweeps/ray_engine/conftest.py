@@ -6,6 +6,7 @@ from ray.exceptions import ActorDiedError
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine.attempts import Attempts
 from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.nodes import Nodes
 from tests.sweeps.conftest import Watched, follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
@@ -18,8 +19,8 @@ def attempts(records, plan_of, monkeypatch):
     events = follow(records, plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
-    monkeypatch.setattr(module, "slots_now", lambda resources: (SLOTS.slots, SLOTS.slots))
-    return Attempts(events, SLOTS)
+    monkeypatch.setattr(module, "slots_now", lambda resources, unfit=(): (SLOTS.slots, SLOTS.slots))
+    return Attempts(events, SLOTS, Nodes())
 
 
 def begin(attempts, tune_id, actor="alive"):

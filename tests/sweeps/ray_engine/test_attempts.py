@@ -174,7 +174,7 @@ def test_a_group_that_dies_before_it_forms_is_an_attempt(attempts):
 def test_the_number_of_trials_at_a_time_follows_the_nodes_and_says_so(attempts, monkeypatch):
     now, nodes = [1000.0], [(2, 2)]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(module, "slots_now", lambda resources: nodes[0])
+    monkeypatch.setattr(module, "slots_now", lambda resources, unfit=(): nodes[0])
     monkeypatch.setattr(module, "can_run", lambda *needs: True)
     told = []
     for here, most in [(2, 2), (3, 3), (3, 3), (1, 1), (1, 4)]:

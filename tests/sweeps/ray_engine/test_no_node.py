@@ -83,7 +83,7 @@ def broken(attempts, monkeypatch):
 
         monkeypatch.setattr(runner, "_run", one)
         options = parse([], prog="window_stride.py", description="")
-        runner.run_on_slots(attempts.events, options, SLOTS)
+        runner.run_on_slots(attempts.events, options, SLOTS, attempts.nodes)
         return len(started)
 
     return run
@@ -104,7 +104,7 @@ def test_a_breakdown_of_tune_is_said_and_is_no_death_of_ray(broken, attempts, mo
     attempts.interrupt = lambda error: None
     monkeypatch.setattr(runner, "_run", lambda *args: next(ends))
     options = parse([], prog="window_stride.py", description="")
-    runner.run_on_slots(attempts.events, options, SLOTS)
+    runner.run_on_slots(attempts.events, options, SLOTS, attempts.nodes)
     tune, ray = lines(attempts)
     assert "Ray Tune broke down (RuntimeError: no placement group)" in tune
     assert "Ray has died: restarting it" in ray

@@ -27,7 +27,7 @@ def two_nodes(tmp_path):
 
 
 def test_every_node_makes_its_inputs_before_a_trial_and_says_so(two_nodes, small_trial, capsys):
-    from sweeps.ray_engine.cluster import prepare_nodes
+    from sweeps.ray_engine.nodes import prepare_nodes
 
     prepare_nodes([small_trial, small_trial.override({"seed": 2})])
     for cache in two_nodes:

@@ -1,4 +1,5 @@
-"""The laws of every storage: a folder, memory and S3 (moto's server on loopback)."""
+"""The laws of every storage: a folder, memory, S3 (moto's server on loopback), and a folder of the
+driver's host through its actor."""
 
 import errno
 import json
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from rank_core.errors import BadInput
+from sweeps.ray_engine import driver_disk
 from sweeps.store import lock as driving
 from sweeps.store import records as stored
 from sweeps.store import storage as storages
@@ -42,10 +44,26 @@ def s3_server():
         yield
 
 
-@pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A folder of the driver's host, whose actor is an object here."""
+    Storage(str(tmp_path / "s")).open()
+    disk = driver_disk.Disk(str(tmp_path / "s"))
+
+    def call(self, method, *arguments, **options):
+        return getattr(disk, method)(*arguments, **options)
+
+    monkeypatch.setattr(driver_disk, "PIECE", 3000)
+    monkeypatch.setattr(driver_disk.DriverDisk, "_call", call)
+    return driver_disk.through_ray(str(tmp_path / "s"))
+
+
+@pytest.fixture(params=["folder", "memory", "driver", pytest.param("s3", marks=pytest.mark.slow)])
 def uri(request, tmp_path):
     if request.param == "s3":
         request.getfixturevalue("s3_server")
+    if request.param == "driver":
+        return request.getfixturevalue("driver")
     own = uuid.uuid4().hex
     return {"folder": str(tmp_path / "s"), "memory": f"memory://{own}", "s3": f"s3://bucket/{own}"}[
         request.param

@@ -1,0 +1,270 @@
+"""The nodes of a cluster. Each is checked and prepares its inputs when it joins, and is checked
+again by every trial before it begins there. One that cannot work gets no trial, and is named with
+the reason."""
+
+import math
+import platform
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.placement_group import NODE_ID_LABEL_KEY
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rank_core.cache import cache_root
+from rank_core.chunking.inputs import Inputs, content_hashes, load_inputs
+from rank_core.encoders.backbones import num_parameters
+from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import prepare
+from sweeps.ray_engine.driver_disk import PIECE, storage_here
+from sweeps.store.failures import reason_of
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from sweeps.terminal.command_line import check_writable
+from sweeps.terminal.text import duration, numbered, say
+
+LINE_SECONDS = 30.0  # between lines about the nodes that still prepare
+PACKAGES = ("ranksweep", "torch", "transformers", "tokenizers", "numpy", "ir-measures")
+"""Packages whose versions may change a trial's numbers."""
+PROBE_BYTES = 2 * PIECE  # written to measure the way to the storage
+
+
+def versions() -> tuple[str, ...]:
+    """Python and packages of this process. Builds of one version for other devices are equal."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return (f"python {python}", *(f"{name} {version(name).partition('+')[0]}" for name in PACKAGES))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a node must reach and have, as the driver does."""
+
+    storage: str
+    sweep: str
+    command: str  # the token of the driver
+    versions: tuple[str, ...] = field(default_factory=versions)
+
+
+def expected_of(records: Records) -> Expected:
+    """What the nodes of a sweep's cluster must have."""
+    return Expected(records.storage.uri, records.sweep, records.command)
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """The report of a process on a node that cannot work."""
+
+    node: str  # Ray's id
+    host: str
+    reason: str
+
+
+@lru_cache(maxsize=1)
+def check_node(expected: Expected) -> None:
+    """Raises `BadInput` where this node has other versions, no cache that it can write, or does not
+    reach the storage."""
+    if others := [one for one in versions() if one not in expected.versions]:
+        raise BadInput(f"it has {', '.join(others)}; the driver has {', '.join(expected.versions)}")
+    check_writable("RANKSWEEP_CACHE", cache_root())
+    Storage(storage_here(expected.storage, expected.sweep, expected.command)).open()
+
+
+def check_inputs(config: TrialConfig, contents: tuple[str, str]) -> None:
+    """Raises `BadInput` where this node's collection or backbone is not that of the plan, or a file
+    that a setting names is missing."""
+    if contents_of(load_inputs(config.collection, config.model.backbone)) != contents:
+        raise BadInput(
+            f"its {config.collection} or {config.model.backbone} has another content than the "
+            "driver's"
+        )
+    content_hashes(config)
+
+
+def contents_of(inputs: Inputs) -> tuple[str, str]:
+    """The hashes of a collection and a backbone."""
+    return inputs.collection.content_hash, inputs.backbone.content_hash
+
+
+def unfit_here(error: BadInput) -> Unfit:
+    """The report of this process."""
+    return Unfit(ray.get_runtime_context().get_node_id(), socket.gethostname(), str(error))
+
+
+def avoiding(nodes: Sequence[str]) -> dict[str, str]:
+    """Ray's selector of a node that is none of these."""
+    return {NODE_ID_LABEL_KEY: f"!in({','.join(nodes)})"} if nodes else {}
+
+
+def _join(expected: Expected | None, settings: Sequence[dict[str, Any]]) -> float:
+    """Checks a node and prepares its inputs; returns the bytes per second that it writes to the
+    storage."""
+    rate = math.inf
+    if expected:
+        check_node(expected)
+        storage = storage_here(expected.storage, expected.sweep, expected.command)
+        if "://" in storage:
+            rate = _bytes_per_second(Storage(storage))
+    _prepare_all(settings)
+    return rate
+
+
+def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
+    for values in settings:
+        config = TrialConfig().override(values)
+        content_hashes(config)
+        prepare(config)
+
+
+def _bytes_per_second(storage: Storage) -> float:
+    probe = f".speed-{socket.gethostname()}"
+    begun = time.monotonic()
+    storage.write(probe, bytes(PROBE_BYTES))
+    seconds = time.monotonic() - begun
+    storage.remove(probe)
+    return PROBE_BYTES / seconds
+
+
+def checkpoint_bytes(backbone: Path) -> int:
+    """The bytes of a checkpoint at most: weights and two moments, and the best weights, in fp32."""
+    return 4 * 4 * num_parameters(backbone)
+
+
+@dataclass(frozen=True)
+class CheckpointLoad:
+    """The checkpoints of a trial."""
+
+    bytes: int = 0  # of one; 0: none
+    minutes: float = 0.0  # between two; 0: none
+
+    def per_second(self, slots: int) -> float:
+        """The bytes that so many trials at a time write."""
+        return slots * self.bytes / (60 * self.minutes) if self.minutes else 0.0
+
+
+@dataclass(frozen=True)
+class _Check:
+    node: str
+    host: str
+
+
+class Nodes:
+    """The nodes that have joined, and those that cannot work."""
+
+    def __init__(
+        self,
+        expected: Expected | None = None,
+        configs: Sequence[TrialConfig] = (),
+        checkpoint: CheckpointLoad | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint or CheckpointLoad()
+        self.expected = expected  # None: on one machine, or to prepare it alone
+        self.unfit: dict[str, str] = {}  # {Ray's id: the host's name and the reason}
+        self.slowest: tuple[float, str] = (math.inf, "")  # bytes per second to the storage, host
+        # Seeds share their inputs.
+        distinct = dict.fromkeys(replace(config, seed=0) for config in configs)
+        self._settings = [config.settings() for config in distinct]
+        self._known: set[str] = set()
+        self._told = False  # how nodes reach the storage
+        self._checks: dict[Any, _Check] = {}
+
+    def reasons(self) -> str:
+        """Which nodes cannot work and why, in words."""
+        return "; ".join(sorted(set(self.unfit.values())))
+
+    def reject(self, unfit: Unfit) -> str:
+        """Takes a node out; returns what to say of it, "" where that was said."""
+        known = unfit.node in self.unfit
+        self.unfit[unfit.node] = f"{unfit.host} gets no trial: {unfit.reason}"
+        return "" if known else self.unfit[unfit.node]
+
+    def prepare(self, slots: int = 0) -> None:
+        """Checks and prepares the living nodes, a task for each; says which ones it waits for, and
+        how they reach the storage."""
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        if len(nodes) < 2:
+            self._known |= {node["NodeID"] for node in nodes}
+            _prepare_all(self._settings)
+            return
+        say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
+        start = told = time.monotonic()
+        self._check(nodes)
+        while self._checks:
+            for line in self._answers(timeout=1.0):
+                say(line)
+            if self._checks and time.monotonic() - told >= LINE_SECONDS:
+                told = time.monotonic()
+                hosts = ", ".join(sorted(check.host for check in self._checks.values()))
+                say(f"preparing   for {duration(told - start)}, still on {hosts}")
+        for line in self._way(slots):
+            say(f"storage     {line}")
+
+    def look(self, slots: int) -> Iterator[str]:
+        """Begins to check nodes that have joined; yields what is known of others by now."""
+        if self.expected:
+            self._check([node for node in ray.nodes() if node["Alive"]])
+            yield from self._answers(timeout=0.0)
+            yield from self._way(slots)
+
+    def _way(self, slots: int) -> Iterator[str]:
+        """How nodes reach the storage, once it is measured."""
+        rate, host = self.slowest
+        if self._told or not self.expected or rate == math.inf:
+            return
+        self._told = True
+        is_folder = "://" not in self.expected.storage
+        way = "through Ray, as it does not see this host's folder" if is_folder else "itself"
+        text = f"{host} writes it {way}: {rate / 1e6:,.0f} MB/s"
+        size, load = self.checkpoint.bytes, self.checkpoint.per_second(slots)
+        if size and self.checkpoint.minutes:
+            text += f"; a checkpoint of {size / 1e6:,.0f} MB at most takes {duration(size / rate)}"
+        yield text
+        if load > rate:
+            remedy = "; a URI such as s3://bucket/path carries more" if is_folder else ""
+            yield (
+                f"checkpoints of {numbered(slots, 'slot')} are {load / 1e6:,.0f} MB/s at "
+                f"--checkpoint-minutes {self.checkpoint.minutes:g}, more than that: they will be "
+                f"rarer, and a lost node costs more{remedy}"
+            )
+
+    def _check(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        for node in nodes:
+            if node["NodeID"] in self._known:
+                continue
+            self._known.add(node["NodeID"])
+            # By the node's id and not by its address: several nodes of a test may share a host.
+            where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task: Any = ray.remote(_join)
+            task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+            check = _Check(node["NodeID"], node["NodeManagerHostname"])
+            self._checks[task.remote(self.expected, self._settings)] = check
+
+    def _answers(self, timeout: float) -> Iterator[str]:
+        """What the checks say that have ended, a line for each node that cannot work."""
+        if not self._checks:
+            return
+        for task in ray.wait(list(self._checks), num_returns=1, timeout=timeout)[0]:
+            check = self._checks.pop(task)
+            try:
+                self.slowest = min(self.slowest, (ray.get(task), check.host))
+            except ray.exceptions.RayTaskError as error:
+                cause = error.cause
+                reason = str(cause) if isinstance(cause, BadInput) else reason_of(cause)
+                yield self.reject(Unfit(check.node, check.host, reason))
+            except ray.exceptions.RayError:  # its trials run on others
+                yield f"{check.host}: lost while it prepared its inputs"
+
+
+def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
+    """Prepares the configurations on all nodes of the connected cluster; nodes with a shared cache
+    folder prepare everything once. Raises `BadInput` for inputs that a node cannot read."""
+    nodes = Nodes(configs=configs)
+    nodes.prepare()
+    if nodes.unfit:
+        raise BadInput(nodes.reasons())

@@ -1,0 +1,174 @@
+"""A node of a cluster that cannot work gets no trial and is named; a trial that was there waits."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ray.util.placement_group import validate_placement_group
+
+from rank_core.checkpoints import Cadence
+from rank_core.chunking.inputs import load_inputs
+from rank_core.errors import BadInput
+from sweeps.ray_engine import driver_disk, trial_process
+from sweeps.ray_engine import nodes as module
+from sweeps.ray_engine.nodes import CheckpointLoad, Expected, Nodes, Unfit
+from sweeps.store.lock import only_driver
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from tests.sweeps.ray_engine.test_attempts import failures, state
+
+SWEEP = "window_stride/woods"
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    module.check_node.cache_clear()
+
+
+@pytest.fixture
+def expected(tmp_path):
+    """What a driver with a storage here expects."""
+    records = Records(Storage(str(tmp_path / "s")), SWEEP)
+    records.storage.open()
+    with only_driver(records):
+        yield module.expected_of(records)
+
+
+def test_a_node_with_all_that_the_driver_has_is_fit(expected):
+    module.check_node(expected)
+    assert any(one.startswith("torch 2") and "+" not in one for one in expected.versions)
+
+
+def _other_version(expected, monkeypatch):
+    here = module.version
+    monkeypatch.setattr(module, "version", lambda name: "1.0" if name == "torch" else here(name))
+    return "it has torch 1.0; the driver has python"
+
+
+def _no_cache(expected, monkeypatch):
+    monkeypatch.setattr(module, "cache_root", lambda: Path("/proc/no"))
+    return "RANKSWEEP_CACHE must be a writable folder, got /proc/no"
+
+
+def _no_way_to_the_driver(expected, monkeypatch):
+    def silent(self, *asked, **how):
+        raise OSError(113, "the driver's host does not answer through Ray")
+
+    monkeypatch.setattr(driver_disk.DriverDisk, "_call", silent)
+    monkeypatch.setattr(module, "storage_here", lambda root, *_: driver_disk.through_ray(root))
+    return "--storage must be writable|storage must be reachable"
+
+
+def _no_right_to_write(expected, monkeypatch):
+    def refused(self, path, *content, **how):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.pipe_file", refused)
+    return "--storage must be writable, got .*Permission denied"
+
+
+@pytest.mark.parametrize(
+    "fault", [_other_version, _no_cache, _no_way_to_the_driver, _no_right_to_write]
+)
+def test_a_node_that_lacks_something_says_what(expected, monkeypatch, fault):
+    said = fault(expected, monkeypatch)
+    with pytest.raises(BadInput, match=said):
+        module.check_node(expected)
+
+
+def test_a_node_with_another_collection_says_so(small_trial):
+    contents = module.contents_of(load_inputs(small_trial.collection, small_trial.model.backbone))
+    module.check_inputs(small_trial, contents)
+    with pytest.raises(BadInput, match="has another content than the driver's"):
+        module.check_inputs(small_trial, ("another", contents[1]))
+    with pytest.raises(BadInput, match="does not exist"):
+        module.check_inputs(small_trial.override({"collection": "/nowhere"}), contents)
+    with pytest.raises(BadInput, match="there is no file /nowhere/w"):
+        module.check_inputs(small_trial.override({"training.init_from": "/nowhere/w"}), contents)
+
+
+@pytest.fixture
+def one_process(monkeypatch, expected, small_trial):
+    """What the process of a trial reports on a cluster; it ends with its exit code."""
+    reports = []
+    monkeypatch.setattr(trial_process.tune, "report", lambda news: reports.append(news["report"]))
+
+    def ends(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(trial_process.os, "_exit", ends)
+    monkeypatch.setattr(
+        trial_process, "unfit_here", lambda error: Unfit("n1", "host-a", str(error))
+    )
+
+    def run(**config):
+        contents = module.contents_of(
+            load_inputs(small_trial.collection, small_trial.model.backbone)
+        )
+        task = trial_process.TrialTask(
+            *("t-seed1", small_trial, False, expected.storage, SWEEP, 1),
+            cadence=Cadence(minutes=0),
+        )
+        given = {"task": task, "expected": expected, "contents": contents} | config
+        try:
+            trial_process.run_in_tune(given)
+        except SystemExit:
+            reports.append("ended")
+        return reports
+
+    return run
+
+
+def test_a_process_on_an_unfit_node_reports_it_and_is_not_used_again(one_process):
+    unfit, ended = one_process(contents=("another", ""))
+    assert unfit.host == "host-a" and "another content" in unfit.reason and ended == "ended"
+
+
+def test_a_trial_on_an_unfit_node_is_no_attempt_and_goes_elsewhere(attempts):
+    attempts.nodes.expected = Expected("s3://b", SWEEP, "c")
+    trial = attempts.next("a")
+    attempts.started("a", "alive")
+    assert attempts.events.screen.running[trial.name] == "its node is checked"
+    attempts.unfit("a", Unfit("n1", "host-a", "no cache"))
+    attempts.failed("a", None)  # its process ends
+    assert state(attempts, trial).num_attempts == 0 and not failures(attempts)
+    assert attempts.next("b") is trial and "n1" in attempts.nodes.unfit
+    text = attempts.events.screen.out.getvalue()
+    assert text.count("host-a gets no trial: no cache") == 1
+    attempts.started("b", "alive")
+    attempts.formed("b")
+    assert state(attempts, trial).num_attempts == 1
+
+
+def test_ray_is_asked_for_any_node_but_the_unfit_ones():
+    assert module.avoiding([]) == {}
+    ids = ["a" * 56, "b" * 56]
+    selector = module.avoiding(ids)
+    assert selector == {"ray.io/node-id": f"!in({ids[0]},{ids[1]})"}
+    validate_placement_group([{"CPU": 1.0}], bundle_label_selector=[selector])
+
+
+def way(storage, rate, slots, **load):
+    nodes = Nodes(Expected(storage, SWEEP, "c"), checkpoint=CheckpointLoad(**load))
+    nodes.slowest = (rate, "worker")
+    lines = list(nodes._way(slots))
+    assert list(nodes._way(slots)) == []  # once
+    return " ".join(lines)
+
+
+def test_the_way_to_the_storage_is_said_with_the_cost_of_a_checkpoint():
+    text = way("/results", 100e6, 2, bytes=1_760_000_000, minutes=1.0)
+    assert "worker writes it through Ray" in text and "100 MB/s" in text
+    assert re.search(r"a checkpoint of 1,760 MB at most takes 18 s$", text)
+
+
+def test_more_checkpoints_than_the_link_carries_propose_a_uri():
+    text = way("/results", 100e6, 8, bytes=1_760_000_000, minutes=1.0)
+    assert "checkpoints of 8 slots are 235 MB/s at --checkpoint-minutes 1" in text
+    assert "a URI such as s3://bucket/path carries more" in text
+    assert "carries more" not in way("s3://b/p", 100e6, 8, bytes=1_760_000_000, minutes=1.0)
+
+
+def test_no_checkpoints_cost_nothing():
+    assert "checkpoint" not in way("/results", 100e6, 8, bytes=10**9, minutes=0.0)
+    assert "checkpoint" not in way("/results", 100e6, 8)
