@@ -110,7 +110,8 @@ def folds_of(config: TrialConfig, collection: Collection) -> dict[str, str]:
     """The folds as a content, where queries of one text are kept together: the cells of other
     collections have the names that they had before."""
     pool = base_of(config.collection).partition("/")[0]
-    if not config.evaluation.folds or (pool in NAMED and NAMED[pool].is_pool):  # folds of its own
+    published = pool in NAMED and NAMED[pool].is_pool
+    if not config.evaluation.folds or config.evaluation.folds_file or published:
         return {}
     splits = collection.splits.values()
     queries = {query_id: text for own in splits for query_id, text in own.queries.items()}
@@ -150,7 +151,7 @@ FURTHER_ENCODERS = ("aggregator", "interaction", "selector_backbone")
 def content_hashes(config: TrialConfig) -> dict[str, str]:
     """{setting: content hash} of everything else that a trial reads, so that a cell's name depends
     on contents and not on paths. Raises `BadInput` for a missing file."""
-    training = config.training
+    training, folds_file = config.training, config.evaluation.folds_file
     # The settings of a whole sweep may name another one, whose cells take its place.
     start = "" if training.init_from.startswith(SWEEP) else training.init_from
     chained = stored_cell(start) or (Path(start).name if cell_trials(start) else "")
@@ -158,9 +159,10 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         "training.init_from": [weights_file(start, seed=0)] if start and not chained else [],
         "training.teacher": [Path(training.teacher)] if training.teacher else [],
         "training.negatives_from": [Path(path) for path in training.negatives_from],
+        "evaluation.folds_file": [Path(folds_file)] if folds_file else [],
     }
     files = {
-        setting: "+".join(_file_hash(setting, path) for path in paths)
+        setting: "+".join(file_hash(setting, path) for path in paths)
         for setting, paths in named.items()
         if paths
     }
@@ -189,7 +191,9 @@ def _positions(config: TrialConfig) -> dict[str, str]:
     return {"model.positions": f"multiples of {step}"} if changed else {}
 
 
-def _file_hash(setting: str, path: Path) -> str:
+def file_hash(setting: str, path: Path) -> str:
+    """The hash of the content of a file that a setting names. Raises `BadInput` for a missing
+    one."""
     if (digest := named_digest(path, "scoreddocs")) is not None:
         return digest
     if not path.is_file():

@@ -31,6 +31,7 @@ from rank_core.data.vocabulary import (
     CLUSTER,
     DOCUMENT,
     FIELD_NAMES,
+    FOLD,
     JUDGMENT,
     PAIRS,
     QUERY,
@@ -152,7 +153,7 @@ def _label(
     return value if isinstance(value, str) else identifier(place, name, value)
 
 
-def gathered_groups(rows: Iterable[GroupRow]) -> dict[str, str]:
+def gathered_groups(rows: Iterable[GroupRow], what: str = "group") -> dict[str, str]:
     """{query_id: group}; empty if no query has one. Raises `BadInput` for a query with two groups,
     and where only some have one."""
     groups: dict[str, str] = {}
@@ -161,11 +162,11 @@ def gathered_groups(rows: Iterable[GroupRow]) -> dict[str, str]:
         if group is None:
             without = without or place
         elif not group.strip():
-            raise BadInput(f"{place}: the group of query {shown(query_id)} is empty")
+            raise BadInput(f"{place}: the {what} of query {shown(query_id)} is empty")
         elif groups.setdefault(query_id, group) != group:
-            raise BadInput(f"{place}: query {shown(query_id)} has two groups")
+            raise BadInput(f"{place}: query {shown(query_id)} has two {what}s")
     if groups and without:
-        raise BadInput(f"{without}: a query must have a group where other queries have one")
+        raise BadInput(f"{without}: a query must have a {what} where other queries have one")
     return groups
 
 
@@ -326,6 +327,7 @@ _HEADER: dict[Schema, set[str]] = {
     DOCUMENT: {"doc_id", "text"},
     QUERY: {"query_id", "text"},
     CLUSTER: {"query_id", "group"},
+    FOLD: {"query_id", "fold"},
     JUDGMENT: {"query_id", "doc_id"},
     RANKED: {"query_id", "doc_id"},
     PAIRS: {"query"},

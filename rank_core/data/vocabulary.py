@@ -79,6 +79,7 @@ CLUSTER = Schema(
         "text": ("text",),
     }
 )
+FOLD = Schema({"query_id": QUERY.names["query_id"], "fold": ("fold", "fold_id"), "text": ("text",)})
 JUDGMENT = Schema(
     {"query_id": (*QUERY_IDS, "topic"), "doc_id": DOC_IDS, "relevance": LABELS},
     last={"query_id": ("query",)},

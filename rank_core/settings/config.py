@@ -62,7 +62,12 @@ NO_PART_OF_A_CELL = (
 
 AS_STATED = "auto"
 """A prompt as the folder of an embedding model says it."""
-FILES = ("training.init_from", "training.teacher", "training.negatives_from")
+FILES = (
+    "training.init_from",
+    "training.teacher",
+    "training.negatives_from",
+    "evaluation.folds_file",
+)
 """Settings that name files or folders of files."""
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
@@ -216,6 +221,12 @@ class Evaluation:
         "number of cross-validation folds over the judged queries of all splits, one model per "
         "fold; the query limits above apply to all folds together. 0: the collection's own splits",
     )
+    folds_file: str = added(
+        "",
+        "file with the fold of each judged query (query_id, fold), such as published folds; "
+        "evaluation.folds is their number. Empty: the folds that a collection publishes, or dealt "
+        "by the ids of its queries",
+    )
     evidence: str = added(
         "auto",
         "share of the relevant text that the best chunks contain within 1,024, 2,048 and 4,096 "
@@ -250,6 +261,10 @@ class Evaluation:
             self.folds == 0 or self.folds >= 3,
             "evaluation.folds must be 0 (the collection's own splits) or at least 3 (one for "
             f"testing, one for validation, the rest for training), got {self.folds}",
+        )
+        require(
+            self.folds > 0 or not self.folds_file,
+            "evaluation.folds_file needs evaluation.folds, the number of folds in the file",
         )
         require(
             len(self.measures) > 0 and all(self.measures),

@@ -1,18 +1,21 @@
 """Cross-validation: a trial covers all k folds, so that every judged query is tested once.
 
 Fold f is tested, the next one selects the checkpoint, and the others are trained on (3/1/1 of five,
-as in Zhang, Yates & Lin 2021 and KeyB). Collections with published folds keep them; for others the
-judged queries of all splits are dealt by their ids.
+as in Zhang, Yates & Lin 2021 and KeyB). The folds are those of a file, or those that a collection
+publishes; for others the judged queries of all splits are dealt by their ids.
 """
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from rank_core.checkpoints.weights import cell_trials
-from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs, read_as
+from rank_core.chunking.inputs import Inputs, file_hash, inputs_of, load_inputs, read_as
 from rank_core.data.folds import NUM_FOLDS, kept_together, rotate
+from rank_core.data.folds_file import read_folds
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import (
@@ -40,7 +43,9 @@ def parts_of(config: TrialConfig, inputs: Inputs) -> tuple[Inputs, ...]:
     parts: tuple[Inputs, ...] = (inputs,)
     if config.evaluation.folds:
         check_folds(config)
-        parts = load_folds(config.collection, config.model.backbone, config.evaluation.folds)
+        folds, path = config.evaluation.folds, config.evaluation.folds_file
+        content = file_hash("evaluation.folds_file", Path(path)) if path else ""
+        parts = load_folds(config.collection, config.model.backbone, folds, path, content)
     kind = model_class(config.model.name)
     if not trains(kind):
         return parts
@@ -72,13 +77,30 @@ def check_folds(config: TrialConfig) -> None:
 
 
 @lru_cache(maxsize=16)
-def load_folds(collection_name: str, backbone_name: str, num_folds: int) -> tuple[Inputs, ...]:
-    """The inputs of each fold, loaded once per process. Queries are dealt before the collection is
-    transformed, so that a transform of training data never affects tested queries."""
+def load_folds(
+    collection_name: str, backbone_name: str, num_folds: int, path: str = "", content: str = ""
+) -> tuple[Inputs, ...]:
+    """The inputs of each fold, loaded once per process: of the folds in the file at `path`, whose
+    hash is `content`, or of others. Queries are divided before the collection is transformed, so
+    that a transform of training data never affects tested queries."""
     base_name, steps = parse_collection_expression(collection_name)
     base = load_inputs(base_name, backbone_name)
-    folds = _published(base_name, num_folds) or deal(base.collection, num_folds)
+    published = _published(base_name)
+    if path:
+        folds = divided_by_file(_whole(base.collection, published), Path(path), num_folds)
+    elif published:
+        _check_number(_queries_of(base_name), num_folds)
+        folds = published
+    else:
+        folds = deal(base.collection, num_folds)
     return tuple(inputs_of(apply_transforms(fold, steps), base) for fold in folds)
+
+
+def divided_by_file(collection: Collection, path: Path, num_folds: int) -> list[Collection]:
+    """The collection once per fold of a file, as `<name>/fold<n>` in the order of their names.
+    Raises `BadInput` for another number of folds, and for folds that the queries do not allow."""
+    pool = _pool(collection)
+    return _rotated(collection, pool, read_folds(path, pool.queries, pool.groups, num_folds))
 
 
 def deal(collection: Collection, num_folds: int) -> list[Collection]:
@@ -98,21 +120,27 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
         raise BadInput(
             f"evaluation.folds={num_folds} exceeds the {len(units)} {what} of {collection.name}"
         )
-    width = len(str(num_folds))
-    folds: dict[str, set[str]] = {f"fold{n + 1:0{width}}": set() for n in range(num_folds)}
+    folds: list[set[str]] = [set() for _ in range(num_folds)]
     # A hash orders them: ids in the order of a file often follow topics or years.
     for unit in sorted(units, key=lambda name: (derive(0, "folds", name), name)):
-        min(folds.values(), key=len).update(units[unit])  # the first of several
-    dealt = []
-    for name in folds:
-        members = rotate(folds, name, list(pool.queries))
+        min(folds, key=len).update(units[unit])  # the first of several
+    return _rotated(collection, pool, folds)
+
+
+def _rotated(collection: Collection, pool: Split, folds: Sequence[set[str]]) -> list[Collection]:
+    """The collection once per fold, which it tests."""
+    width = len(str(len(folds)))
+    named = {f"fold{number:0{width}}": members for number, members in enumerate(folds, start=1)}
+    rotated = []
+    for name in named:
+        members = rotate(named, name, list(pool.queries))
         splits = {split: pool.subset(query_ids) for split, query_ids in members.items()}
         # Measures need judgments of missing documents, training cannot read them.
         splits["train"] = splits["train"].judged_in(collection.documents)
         # The members are part of the hash: a fold of another dealing is another collection.
         text = json.dumps([collection.content_hash, members])
         content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
-        dealt.append(
+        rotated.append(
             Collection(
                 f"{collection.name}/{name}",
                 content_hash,
@@ -122,7 +150,16 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
                 leaves_own_out=collection.leaves_own_out,
             )
         )
-    return dealt
+    return rotated
+
+
+def _whole(collection: Collection, published: Sequence[Collection]) -> Collection:
+    """The collection with all judgments of its queries: a published fold lacks those of documents
+    without a text for the queries that it trains on."""
+    if not published:
+        return collection
+    tested = {f"test{n}": fold.splits["test"] for n, fold in enumerate(published, start=1)}
+    return replace(collection, name=collection.name.partition("/")[0], splits=tested)
 
 
 def _queries_of(collection_name: str) -> str:
@@ -132,17 +169,20 @@ def _queries_of(collection_name: str) -> str:
     return pool if pool in NAMED and NAMED[pool].is_pool else base
 
 
-def _published(base_name: str, num_folds: int) -> list[Collection]:
+def _published(base_name: str) -> list[Collection]:
     """The published folds of a named pool (Robust04: Huston and Croft's); empty for others."""
     name = _queries_of(base_name)
     if name not in NAMED or not NAMED[name].is_pool:
         return []
+    return [load_collection(f"{name}/fold{n}") for n in range(1, NUM_FOLDS + 1)]
+
+
+def _check_number(name: str, num_folds: int) -> None:
     if num_folds != NUM_FOLDS:
         raise BadInput(
             f"{name} has {NUM_FOLDS} published folds; evaluation.folds={NUM_FOLDS} must hold, got "
-            f"{num_folds}"
+            f"{num_folds}, or name other folds by evaluation.folds_file"
         )
-    return [load_collection(f"{name}/fold{n}") for n in range(1, NUM_FOLDS + 1)]
 
 
 def _pool(collection: Collection) -> Split:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_texts
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
@@ -47,6 +48,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     once = sum(cell.deterministic for cell in plan.cells)
     ranked = ", ".join(f"{name} {len(evaluated_qrels(plan, name)):,}" for name in evaluated(plan))
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
+    folds += f" of {Path(file).name}" if (file := base.evaluation.folds_file) else ""
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
     own = [

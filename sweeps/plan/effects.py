@@ -28,6 +28,7 @@ from sweeps.plan.search_space import Space
 FOR_ALL_CELLS = {
     "evaluation.measures": "all cells are measured alike",
     "evaluation.folds": "all cells are tested on the same queries",
+    "evaluation.folds_file": "all cells are tested on the same queries",
     "evaluation.max_dev_queries": "all cells are selected on the same queries",
     "evaluation.max_test_queries": "all cells are tested on the same queries",
     "training.paired_seeds": "the test of a difference needs it of both cells",

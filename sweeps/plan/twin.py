@@ -15,6 +15,7 @@ SMALL = {
     "collection": COLLECTION,
     "chunking.max_query_tokens": QUERY,
     "evaluation.folds": 0,
+    "evaluation.folds_file": "",
     "evaluation.depth": 10,
     "evaluation.max_dev_queries": 10,
     "evaluation.max_test_queries": 20,

@@ -206,6 +206,7 @@ OTHERS = {
     "chunking.title",  # of collections that have titles
     "evaluation.measures",
     "evaluation.folds",
+    "evaluation.folds_file",
     "evaluation.runtime",  # in test_openvino_runtime.py
     "training.validate_every",
     "training.patience",

@@ -12,6 +12,7 @@ FILES = {
     "training.teacher": {"training.loss": "margin-mse"},
     "training.negatives_from": {},
     "training.init_from": {},
+    "evaluation.folds_file": {"evaluation.folds": 3},
 }
 """{setting that names a file: what else it needs}."""
 ENCODERS = {

@@ -35,7 +35,9 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
 
 
 @pytest.mark.slow
-def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written, backbone_folder):
+def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(
+    written, backbone_folder, tmp_path
+):
     written("robust04")
     parts = load_folds("robust04-title", str(backbone_folder), 5)
     assert [part.collection.name for part in parts] == [
@@ -51,3 +53,14 @@ def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written,
     assert len({id(part.tokens) for part in parts}) == 1
     with pytest.raises(BadInput, match=r"evaluation\.folds=5"):
         load_folds("robust04-title", str(backbone_folder), 4)
+    # The same folds in a file are the same splits, with all judgments.
+    path = tmp_path / "folds.tsv"
+    of = [(q, name) for name, members in published.items() for q in sorted(members & known)]
+    path.write_text("".join(f"{query_id}\t{name}\n" for query_id, name in of))
+    for part, same in zip(
+        parts, load_folds("robust04-title", str(backbone_folder), 5, str(path)), strict=True
+    ):
+        one, other = part.collection, same.collection
+        assert one.name == other.name and one.documents is other.documents
+        for split in ("train", "dev", "test"):
+            assert dict(one.splits[split].qrels) == dict(other.splits[split].qrels)
