@@ -1,4 +1,4 @@
-"""The notebooks of docs/examples and the Python of README.md and docs/results.md run."""
+"""The notebooks of docs/examples and the Python of docs/questions.md and docs/results.md run."""
 
 import gzip
 import json
@@ -76,7 +76,7 @@ def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
     assert "MaxP 32/24 +BM25" in first.outputs[0].data["text/html"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("page", ["docs/questions.md", "docs/results.md"])
 def test_the_python_of_a_page_runs_on_a_sweep_like_the_quickstarts(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
