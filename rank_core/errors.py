@@ -8,13 +8,16 @@ from rank_core.secrets import redact_text
 
 _LONG_WORD = re.compile(r"\S{300,}")  # longer than most paths
 _SHOWN = 80
+NEAR = 0.6
+"""The least similarity of a name that is offered for another one."""
 _LISTED = 12
-"""Longer lists are cut to the five nearest names."""
+"""Longer lists are cut to at most five names that are near."""
 _LISTINGS = {
     "setting": "settings",
     "model": "models",
     "collection": "collections",
     "command": "--help",
+    "sweep": "sweeps",
 }
 """{kind of name: the `ranksweep` command that lists them}"""
 
@@ -68,25 +71,25 @@ def unknown(
     kind: str, name: str, known: Iterable[str], aliases: Mapping[str, Sequence[str]] | None = None
 ) -> BadInput:
     """The error for a name that is not known, with the nearest known name first. `aliases` maps
-    names in other tools to the names here. A long list is cut to the nearest names and the command
-    that lists all."""
+    names in other tools to the names here. A long list is cut to the names that are near, if any,
+    and the command that lists all."""
     known = list(known)
     choices = sorted(known)
     leaf = _plain(name.rpartition(".")[2])
     if renamed := (aliases or {}).get(leaf):
         hint = f": use {' and '.join(renamed)}"
     else:
-        near = nearest(name, known, 1, cutoff=0.6)
+        near = nearest(name, known, 1, cutoff=NEAR)
         hint = f"; did you mean {near[0]}?" if near else ""
     if len(choices) <= _LISTED:
         known_text = " Known" if hint.endswith("?") else "; known"
         return BadInput(f"unknown {kind} {shown(name)}{hint}{known_text}: {', '.join(choices)}")
-    near = [] if renamed else nearest(name, known)
-    end = " Nearest" if hint.endswith("?") else "; nearest"
-    words = f"{end}: {', '.join(near)}" if near else ""
+    near = [] if renamed else nearest(name, known, cutoff=NEAR)
+    others = f" Nearest: {', '.join(near)}" if len(near) > 1 else ""
     listing = _LISTINGS.get(kind)
     everything = f"`ranksweep {listing}` lists all" if listing else "there are"
-    return BadInput(f"unknown {kind} {shown(name)}{hint}{words}; {everything} {len(choices)}")
+    end = " " if hint.endswith("?") and not others else "; "
+    return BadInput(f"unknown {kind} {shown(name)}{hint}{others}{end}{everything} {len(choices)}")
 
 
 def not_installed(packages: str, extra: str) -> BadInput:

@@ -5,9 +5,9 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from rank_core.errors import unknown
+from rank_core.errors import NEAR, BadInput, nearest, shown, unknown
 from rank_core.lines import beside, put
-from sweeps.commands.known import COMMANDS, function_of
+from sweeps.commands.known import COMMANDS, GROUPS, OTHER_WORDS, function_of
 from sweeps.terminal.command_line import heed_interrupts, run_command
 
 
@@ -33,10 +33,26 @@ def _run(argv: Sequence[str]) -> int:
         put(f"ranksweep {_version()}")
         return 0
     if argv[0] not in COMMANDS:
-        raise unknown("command", argv[0], COMMANDS)
+        raise _unknown(argv[0])
     command = function_of(argv[0])
     heed_interrupts()
     return int(command(argv[1:]))
+
+
+def _unknown(word: str) -> BadInput:
+    """The error for a first word that is no command: a sweep's name, or a word of other tools, says
+    what to type."""
+    from sweeps.commands.run import sweep_names  # it imports what `run` needs
+
+    sweeps = {name: f"run {name}" for name in sweep_names()}
+    if meant := (sweeps | OTHER_WORDS).get(word.replace("-", "_")):
+        return BadInput(f"{shown(word)} is not a command; use `ranksweep {meant}`")
+    near = nearest(word, [*sweeps, *COMMANDS], 1, cutoff=NEAR)
+    if near and near[0] in sweeps:
+        return BadInput(
+            f"unknown command {shown(word)}; did you mean `ranksweep {sweeps[near[0]]}`?"
+        )
+    return unknown("command", word, COMMANDS)
 
 
 def _version() -> str:
@@ -47,8 +63,15 @@ def _version() -> str:
 
 
 def usage() -> str:
-    """The help text: a line for each command."""
-    lines = [f"  {f'{name} {takes}':<20}{does}" for name, (_, takes, does) in COMMANDS.items()]
+    """The help text: a line for each command, by what a user does."""
+    lines = [
+        line
+        for title, commands in GROUPS.items()
+        for line in (
+            f"{title}:",
+            *(f"  {f'{name} {takes}':<20}{does}" for name, (_, takes, does) in commands.items()),
+        )
+    ]
     commands = "\n".join(lines)
     return f"""usage: ranksweep COMMAND ...
 

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
@@ -379,8 +380,28 @@ def _find_files(folder: Path) -> _Files:
         ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
         missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
     if documents is None or missing:
-        raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
+        raise BadInput(
+            f"{folder} lacks {', '.join(missing)}; {_undivided(folder, documents) or LAYOUT}"
+        )
     return _Files(folder, documents, tuple(splits))
+
+
+def _undivided(folder: Path, documents: Path | None) -> str:
+    """The command that makes a collection of documents, queries and judgments that lie in one
+    folder; "" where they do not."""
+    queries, qrels = (
+        next((path for path in sorted(folder.glob(f"{name}.*")) if path.suffix in endings), None)
+        for name, endings in (("queries", RECORDS), ("qrels", JUDGMENTS))
+    )
+    if documents is None or queries is None or qrels is None:
+        return ""
+    files = {"docs": documents, "queries": queries, "qrels": qrels}
+    words = " ".join(f"--{name} {shlex.quote(str(path))}" for name, path in files.items())
+    return (
+        f"{queries.name} and {qrels.name} are not divided into splits: `ranksweep split {words} "
+        "--to FOLDER`, with --shares 0,50,50 for a question that trains nothing, such as "
+        "chunk_size or serving"
+    )
 
 
 def _refuse_unread_splits(folder: Path, missing: Iterable[str]) -> None:

@@ -1,7 +1,8 @@
 """The positions of relevant text, if a collection has them.
 
-`spans.jsonl.gz` beside the documents has, per query and document, {query_id (or qid), doc_id,
-start, end} in characters, or {query_id, doc_id, word_start, num_words} in white-space words.
+`spans.jsonl.gz`, or `spans.jsonl`, beside the documents has, per query and document, {query_id (or
+qid), doc_id, start, end} in characters, or {query_id, doc_id, word_start, num_words} in white-space
+words.
 """
 
 import os
@@ -18,7 +19,7 @@ from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 
-FILE = "spans.jsonl.gz"
+FILES = ("spans.jsonl.gz", "spans.jsonl")
 _WORD = re.compile(r"\S+")
 
 
@@ -26,11 +27,19 @@ def spans_file(name: str, collection: Collection) -> Path | None:
     """The file of spans of a folder, or of a generated collection's folder in the cache."""
     folder = Path(os.path.expanduser(folder_and_fields(name)[0]))
     if os.path.isdir(folder):
-        return folder / FILE if (folder / FILE).exists() else None
-    for path in sorted(cache_root().glob(f"collections/{name}-*/{FILE}")):
+        return spans_beside(folder)
+    for path in sorted(cache_root().glob(f"collections/{name}-*/{FILES[0]}")):
         if load_folder(path.parent).content_hash == collection.content_hash:
             return path
     return None
+
+
+def spans_beside(folder: Path) -> Path | None:
+    """The file of spans in a folder of documents. Raises `BadInput` for two of them."""
+    files = [folder / name for name in FILES if (folder / name).exists()]
+    if len(files) > 1:
+        raise BadInput(f"{folder} must have one file of spans, but has {' and '.join(FILES)}")
+    return files[0] if files else None
 
 
 def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, str, int, int]]:

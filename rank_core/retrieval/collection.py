@@ -63,7 +63,8 @@ def asked_evidence(config: TrialConfig, collection: Collection) -> Mapping[str, 
     if asked == "yes" and not known:
         raise BadInput(
             f"evaluation.evidence=yes needs the places of relevant text, and {collection.name} has "
-            "no spans.jsonl.gz beside its documents with spans of relevant documents; see "
+            "no spans.jsonl.gz or spans.jsonl beside its documents with spans of relevant "
+            "documents; see "
             "docs/data.md, or leave the setting out"
         )
     return known

@@ -16,6 +16,7 @@ from rank_core.data.groups import read_groups
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
 from rank_core.data.overlap import KEEP_APART, Seen, seen_in_training, shared_texts
 from rank_core.data.readers import documents, parse_fields
+from rank_core.data.spans import spans_beside
 from rank_core.data.store import DocumentStore
 from rank_core.data.tables import KINDS, kind_of
 from rank_core.data.trec import write_lines, write_qrels, write_queries, write_run
@@ -34,7 +35,8 @@ NEEDED = {
     "to": "a new folder",
 }
 OPTIONS = {
-    "shares": "shares A,B,C of train, dev and test (default: 80,10,10; with --test: 90,10)",
+    "shares": "shares A,B,C of train, dev and test (default: 80,10,10; with --test: 90,10); for a "
+    "question that trains nothing 0,50,50, or 0,0,100",
     "test": "judgments of the test split",
     "group": "a field, or a file of lines `query TAB group`: a group stays in one split (doc_id: "
     "queries that share a document)",
@@ -68,7 +70,8 @@ def main(argv: Sequence[str]) -> int:
     """Divide judged queries into train, dev and test, and write them as a collection. The SHA-256
     of a query's text, or of its group, and the salt decides its split, on every machine and with
     any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents
-    are linked; with --fields they are written under the standard names."""
+    are linked; with --fields they are written under the standard names. Spans of relevant text
+    beside them (spans.jsonl.gz) are linked too."""
     parser = Parser("ranksweep split", main.__doc__)
     for name, text in (NEEDED | OPTIONS).items():
         parser.add_argument(f"--{name}", required=name in NEEDED, help=text)
@@ -87,6 +90,8 @@ def main(argv: Sequence[str]) -> int:
             if split in runs:
                 write_run(place / "first-stage.run.gz", runs[split], tag="first-stage")
         _place_documents(given.docs, unfinished, fields)
+        if spans := _spans(given.docs):
+            (unfinished / spans.name).symlink_to(spans)
         if language := _language(given.docs):
             write_json(unfinished / DECLARED, {"language": language})
         write_json(unfinished / "split.json", {name: vars(given)[name] for name in KEPT})
@@ -103,9 +108,11 @@ def main(argv: Sequence[str]) -> int:
     say(f"{folder}: {sizes} queries")
     _say_what_is_shared(parts)
     say(f"    {our_command('doctor', '--collection', str(folder))}")
-    if min(len(parts[name].queries) for name in ("dev", "test")) < FEW_QUERIES:
-        few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
-        warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")
+    tested = [name for name in ("dev", "test") if name in parts]
+    if min(len(parts[name].queries) for name in tested) < FEW_QUERIES:
+        few = f"fewer than {FEW_QUERIES} {' or '.join(tested)} queries detect no real difference"
+        folds = ", or test all queries with evaluation.folds=5" if "train" in parts else ""
+        warn(f"{few}: raise their --shares{folds or ', or judge more queries'}")
     return 0
 
 
@@ -164,7 +171,7 @@ def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[
     ranked = dict(named_run(run, fields))
     runs = {s: {q: ranked[q] for q in own.queries if q in ranked} for s, own in parts.items()}
     if not any(runs.values()):
-        asked = next(iter(parts["train"].queries))
+        asked = next(iter(next(iter(parts.values())).queries))
         others = f"; it has queries such as {shown(next(iter(ranked)))}" if ranked else ""
         raise BadInput(
             f"--run {run} ranks none of the queries of --qrels, such as {shown(asked)}{others}"
@@ -223,9 +230,10 @@ def _size(judged: JudgedQueries) -> str:
 
 
 def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
-    """Says what dev and test share with training: relevant documents, and texts of queries."""
+    """Says what dev and test share with training, if there is any: relevant documents, and texts of
+    queries."""
     high = list[Seen]()
-    for name in ("dev", "test"):
+    for name in ("dev", "test") if "train" in parts else ():
         seen = seen_in_training(parts["train"].qrels, parts[name].qrels, name)
         say(f"    {seen.text}")
         high += [seen] if seen.is_high else []
@@ -239,17 +247,28 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
 def _shares(given: Namespace) -> dict[str, float]:
     names = ("train", "dev") if given.test else ("train", "dev", "test")
     text = given.shares if given.shares is not None else "90,10" if given.test else "80,10,10"
-    with suppress(ValueError):
-        shares = dict(zip(names, map(float, text.split(",")), strict=True))
-        if all(0 < share < math.inf for share in shares.values()):
-            return shares
-    raise BadInput(f"--shares must be numbers above 0 of {', '.join(names)}, got {text!r}")
+    with suppress(ValueError, StopIteration):
+        numbers = [float(word) for word in text.split(",")]
+        shares = dict(zip(names, numbers, strict=True))
+        # Without training no train, without a choice no dev: zeros stand before all others.
+        first = next(place for place, share in enumerate(numbers) if share)
+        if all(0 < share < math.inf for share in numbers[first:]):
+            return {name: share for name, share in shares.items() if share}
+    raise BadInput(
+        f"--shares must be numbers above 0 of {', '.join(names)}, or 0 for the first of them where "
+        f"nothing is trained, got {text!r}"
+    )
 
 
 def _language(docs: str) -> str:
     """The language that an ir_datasets id has, or that the folder of the documents declares."""
     source = source_of(docs, "docs")
     return source.language if source else declared_language(Path(docs).absolute().parent)
+
+
+def _spans(docs: str) -> Path | None:
+    """The file of spans beside a file of documents."""
+    return None if source_of(docs, "docs") else spans_beside(Path(docs).absolute().parent)
 
 
 def _place_documents(docs: str, folder: Path, fields: Fields) -> None:

@@ -4,7 +4,7 @@ several flags decide together."""
 
 import argparse
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -260,6 +260,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
 }
 """{title in the help: its flags}"""
+FIRST = ("collection", "backbone", "num_seeds", "storage", "dry_run")
+"""What most people need; the help begins with these flags."""
 FLAGS = {flag.name: flag for group in GROUPS.values() for flag in group}
 SEARCH_FLAGS = {flag.key: flag for flag in FLAGS.values() if flag.key}
 """{key of the table `search` in a sweep's file: its flag}"""
@@ -270,6 +272,13 @@ ONCE = ("replace",)
 """Flags of one command alone, which no command that follows repeats."""
 NOT_CONFIRMED = [name for name, flag in FLAGS.items() if flag.key or not flag.confirmed]
 """Flags that would change the confirmed cells."""
+
+
+def help_groups() -> Iterator[tuple[str, list[Flag]]]:
+    """The groups of the help, each flag once: those that most people need first."""
+    yield "what most people need", [FLAGS[name] for name in FIRST]
+    for title, flags in GROUPS.items():
+        yield title, [flag for flag in flags if flag.name not in FIRST]
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Collection[str]) -> None:

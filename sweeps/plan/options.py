@@ -17,7 +17,6 @@ from rank_core.records import SPLITS
 from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.flags import (
     FLAGS,
-    GROUPS,
     MOST_SEEDS,
     NOT_CONFIRMED,
     ONCE,
@@ -26,6 +25,7 @@ from sweeps.plan.flags import (
     SEARCH_FLAGS,
     SEEDS,
     check_flags,
+    help_groups,
 )
 from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
@@ -203,7 +203,7 @@ def cluster_file() -> Path | None:
 def _parser(prog: str, description: str) -> Parser:
     """The parser of a sweep's command line."""
     parser = Parser(prog, description, usage=f"{prog} [flags] [section.setting=value ...]")
-    for title, flags in GROUPS.items():
+    for title, flags in help_groups():
         group = parser.add_argument_group(title)
         for flag in flags:
             flag.add_to(group)

@@ -11,6 +11,7 @@ import pytest
 
 from sweeps.__main__ import COMMANDS
 from sweeps.__main__ import main as program
+from sweeps.plan.flags import FLAGS, help_groups
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,23 @@ def test_80_columns_are_enough_for_every_help_text(name, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert code == 0 and len(lines) > 3 and lines[0].startswith("usage: ranksweep")
     assert [line for line in lines if len(line) > 80] == []
+
+
+def test_the_help_is_in_groups_and_begins_with_the_doctor(capsys):
+    assert program(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if line.endswith(":") and " " not in line]
+    assert titles == ["begin:", "run:", "look:", "use:", "keep:"]
+    assert lines[lines.index("begin:") + 1].split()[0] == "doctor"
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert sorted(named) == sorted(COMMANDS)
+
+
+def test_the_help_of_a_sweep_begins_with_what_most_people_need_and_has_each_flag_once():
+    (title, first), *others = help_groups()
+    flags = [flag.name for _, group in (("", first), *others) for flag in group]
+    assert title == "what most people need" and flags[0] == "collection" and "dry_run" in flags[:6]
+    assert sorted(flags) == sorted(FLAGS)
 
 
 @pytest.mark.slow

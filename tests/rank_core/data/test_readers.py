@@ -332,3 +332,17 @@ def test_fields_need_a_folder():
         load_collection("python-docs|fields(id=doc_id)")
     with pytest.raises(BadInput, match="--collection"):
         parse(["--fields", "id=doc_id"], prog="x", description="")
+
+
+def test_files_that_are_not_divided_are_named_with_the_command_that_divides_them(tmp_path):
+    for name, text in (
+        ("docs.jsonl", '{"doc_id": "d", "text": "a"}'),
+        ("queries.tsv", "q\tword"),
+        ("qrels.trec", "q 0 d 1"),
+    ):
+        (tmp_path / name).write_text(text + "\n")
+    with pytest.raises(BadInput) as caught:
+        load_folder(tmp_path)
+    words = f"--docs {tmp_path}/docs.jsonl --queries {tmp_path}/queries.tsv --qrels {tmp_path}/"
+    assert f"`ranksweep split {words}qrels.trec --to FOLDER`" in str(caught.value)
+    assert "--shares 0,50,50" in str(caught.value)

@@ -13,6 +13,22 @@ def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
     assert "did you mean report?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("window_stride", "use `ranksweep run window_stride`"),
+        ("window-stride", "use `ranksweep run window_stride`"),
+        ("model_zo", "did you mean `ranksweep run model_zoo`?"),
+        ("plan", "use `ranksweep run SWEEP --dry-run`"),
+        ("frobnicate", "command 'frobnicate'; `ranksweep --help` lists all"),
+    ],
+)
+def test_an_unknown_command_that_is_a_sweep_or_nothing_near_says_so(word, hint, capsys):
+    assert main([word]) == 2
+    said = capsys.readouterr().err
+    assert hint in said and "earest" not in said
+
+
 PLACES = {
     "DIR/nowhere": "DIR/nowhere does not exist",
     "DIR": "sweep.json",

@@ -10,6 +10,7 @@ import pytest
 from rank_core.data.folds import divided, query_share
 from rank_core.data.load import load_collection
 from rank_core.data.overlap import shared_groups
+from rank_core.data.spans import relevant_spans, spans_file
 from sweeps.__main__ import main
 
 QUERIES = {f"q{n}": f"what is number {n}" for n in range(60)}
@@ -299,3 +300,38 @@ def test_candidates_that_the_documents_lack_are_counted_and_left_out(files, tmp_
     assert main(["split", *files, "--to", "no", "--run", "other.run"]) == 2
     assert "--docs lacks most of its documents, such as" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("shares", "splits"), [("0,50,50", ["dev", "test"]), ("0,0,100", ["test"])]
+)
+def test_a_question_that_trains_nothing_needs_no_train_split(shares, splits, files, capsys):
+    assert main(["split", *files, "--shares", shares, "--to", "out"]) == 0
+    loaded = load_collection("out").splits
+    assert [*loaded] == splits
+    assert sum(len(split.queries) for split in loaded.values()) == 59
+    said = capsys.readouterr()
+    assert ": train" not in said.out and "training" not in said.out and "folds" not in said.err
+
+
+@pytest.mark.parametrize("shares", ["0,0,0", "50,0,50", "50,50,0", "0,-1,2"])
+def test_only_the_first_splits_can_be_left_out(shares, files, capsys):
+    assert main(["split", *files, "--shares", shares, "--to", "out"]) == 2
+    assert "nothing is trained" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["spans.jsonl", "spans.jsonl.gz"])
+def test_spans_beside_the_documents_go_with_them(name, files, tmp_path):
+    span = json.dumps({"query_id": "q7", "doc_id": "d7", "start": 0, "end": 6})
+    (tmp_path / name).write_bytes(gzip.compress(span.encode()) if ".gz" in name else span.encode())
+    assert main(["split", *files, "--shares", "0,0,100", "--to", "out"]) == 0
+    collection = load_collection("out")
+    path = spans_file("out", collection)
+    assert path is not None and [*relevant_spans(path, collection)] == [("q7", "d7", 0, 6)]
+
+
+def test_two_files_of_spans_are_refused(files, tmp_path, capsys):
+    for name in ("spans.jsonl", "spans.jsonl.gz"):
+        (tmp_path / name).write_bytes(b"")
+    assert main(["split", *files, "--to", "out"]) == 2
+    assert "one file of spans" in capsys.readouterr().err and not (tmp_path / "out").exists()
