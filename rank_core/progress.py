@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from rank_core.lines import beside, rewrite
 
-TERMINAL_SECONDS, FILE_SECONDS = 3.0, 30.0
+TERMINAL_SECONDS, FIRST_SECONDS, FILE_SECONDS = 3.0, 5.0, 30.0
 T = TypeVar("T")
 
 
@@ -18,20 +18,22 @@ def reported(
     total: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items, with a progress line: rewritten in place at a terminal, a new line every half
-    minute elsewhere. Steps shorter than that print nothing.
+    """The items, with a progress line: rewritten in place at a terminal; elsewhere a new line after
+    five seconds, then more and more rarely, in the end every half minute. Shorter steps print
+    nothing.
 
     `total` is their number where they have no length.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
     at_terminal = sys.stderr.isatty()
-    between = TERMINAL_SECONDS if at_terminal else FILE_SECONDS
+    between = TERMINAL_SECONDS if at_terminal else FIRST_SECONDS
     start = last = clock()
     for done, item in enumerate(items):
         if done and clock() - last >= between:
             last = clock()
             _write(f"{what}: {_state(done, total, (last - start) / done)}", at_terminal)
+            between = between if at_terminal else min(2 * between, FILE_SECONDS)
         yield item
     if last > start:
         _write(f"{what}: done after {clock() - start:.0f} s", at_terminal)

@@ -222,7 +222,8 @@ def _writer(
     def rows(batch: list[tuple[str, str]]) -> dict[str, list[NDArray[Any]]]:
         lengths = [titles.get(doc_id, 0) if with_titles else 0 for doc_id, _ in batch]
         texts = [text for _, text in batch]
-        found = [*cut_texts(texts, lengths, tokenizer, cutting)]
+        parts = cut_texts(texts, lengths, tokenizer, cutting)  # ends of sentences take minutes
+        found = [*reported(parts, "chunks: documents of this batch", total=len(texts))]
         chunks = [np.array(own.chunks, np.int32) for own in found]
         columns = {
             name: [np.ascontiguousarray(row[:, place]) for row in chunks]

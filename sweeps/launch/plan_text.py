@@ -170,10 +170,12 @@ def _token_lines(plan: Plan) -> list[str]:
     """The encoder tokens of a trial in training and in evaluation, of the cheapest and the dearest
     cell."""
     cells = sorted((cell for cell in plan.cells if cell.cost), key=lambda cell: cell.cost)
+    trains = any(planned_steps(cell.config, cell.inputs) for cell in cells)
     texts = []
     for cell in cells[:1] + cells[-1:]:
         tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
-        own = f"{count(tokens.trained)} in training, {count(tokens.scored)} in evaluation"
+        trained = f"{count(tokens.trained)} in training, " if trains else ""
+        own = f"{trained}{count(tokens.scored)} in {'evaluation' if trains else 'all'}"
         texts.append(f"{own} ({cell.label})")
     return [f"tokens      per trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
 

@@ -140,9 +140,10 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
     )
     if absent := [name for name in SPLITS if name not in collection.splits]:
         yield Finding(
-            "warning",
+            "note" if absent == ["train"] else "warning",
             f"no {' and no '.join(absent)} split",
-            "a sweep trains on train and chooses on dev",
+            "a sweep trains on train, if it trains (chunk_size and serving do not), and chooses "
+            "on dev",
             "divide the judgments by `ranksweep split`, or test all queries with "
             "evaluation.folds=5",
         )
