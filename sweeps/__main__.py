@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rank_core.errors import NEAR, BadInput, nearest, shown, unknown
 from rank_core.lines import beside, put
-from sweeps.commands.known import COMMANDS, GROUPS, OTHER_WORDS, function_of
+from sweeps.commands.known import COMMANDS, GROUPS, OTHER_WORDS, function_of, sweep_names
 from sweeps.terminal.command_line import heed_interrupts, run_command
 
 
@@ -42,8 +42,6 @@ def _run(argv: Sequence[str]) -> int:
 def _unknown(word: str) -> BadInput:
     """The error for a first word that is no command: a sweep's name, or a word of other tools, says
     what to type."""
-    from sweeps.commands.run import sweep_names  # it imports what `run` needs
-
     sweeps = {name: f"run {name}" for name in sweep_names()}
     if meant := (sweeps | OTHER_WORDS).get(word.replace("-", "_")):
         return BadInput(f"{shown(word)} is not a command; use `ranksweep {meant}`")

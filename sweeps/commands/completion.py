@@ -10,8 +10,7 @@ from rank_core.lines import put_program
 from rank_core.models import MODELS
 from rank_core.own_code import announced
 from rank_core.settings.config import declared_settings, setting_types
-from sweeps.commands.known import COMMANDS, parser_of
-from sweeps.commands.run import sweep_names
+from sweeps.commands.known import COMMANDS, parser_of, sweep_names
 from sweeps.plan.options import FLAG_SETTINGS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.reference import PREFIX, references

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -77,6 +78,12 @@ OTHER_WORDS = {
     "logs": "status DIR",
 }
 """{a command of other tools: what it is here}"""
+
+
+def sweep_names() -> list[str]:
+    """The names of the package's sweeps."""
+    files = Path(__file__).parents[1].glob("[!_]*.py")
+    return sorted(path.stem for path in files)
 
 
 def function_of(name: str) -> Callable[[Sequence[str]], int]:

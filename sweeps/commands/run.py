@@ -12,6 +12,7 @@ from typing import Any
 from rank_core.errors import BadInput, unknown
 from rank_core.lines import put
 from rank_core.own_code import import_own
+from sweeps.commands.known import sweep_names
 from sweeps.launch.command import check as check_experiment
 from sweeps.launch.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
@@ -109,12 +110,6 @@ def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | Module
         return module
     file = str(path) if path.suffix == ".py" else ""
     return replace(module.EXPERIMENT, file=file), module.__doc__, None
-
-
-def sweep_names() -> list[str]:
-    """The names of the package's sweeps."""
-    files = Path(__file__).parents[1].glob("[!_]*.py")
-    return sorted(path.stem for path in files)
 
 
 def _of_file(path: Path) -> ModuleType:

@@ -17,7 +17,7 @@ import pytest
 from rank_core.data.load import load_collection
 from rank_core.data.trec import write_qrels, write_queries
 from sweeps.__main__ import COMMANDS, main
-from sweeps.commands.run import sweep_names as sweeps
+from sweeps.commands.known import sweep_names as sweeps
 from sweeps.plan.next_command import our_command
 from tests.sweeps.conftest import quick_reports
 from tests.sweeps.launch.test_test_sets import other_texts
