@@ -205,8 +205,8 @@ def _check_machine(options: Options) -> None:
     if options.engine == "local":
         local.check_machine(options)
     elif cluster_address() is None:
-        cpus, gpus = os.cpu_count() or 1, torch.cuda.device_count()
-        resources_of(options, cpus=cpus, gpus=gpus, place=MACHINE)
+        here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+        resources_of(options, [here], place=MACHINE)
 
 
 def _run_engine(

@@ -1,5 +1,8 @@
-"""The resources of a trial, and how many trials run at a time."""
+"""The resources of a trial, and how many trials run at a time: a worker is on one node, and its
+share of a GPU on one GPU."""
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rank_core.errors import BadInput
@@ -8,6 +11,8 @@ from sweeps.terminal.text import numbered
 
 CLUSTER, MACHINE = "the cluster", "this machine"
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
+Node = Mapping[str, float]
+"""The amounts of a node's resources by Ray's names, such as CPU and GPU."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +26,44 @@ class Resources:
     slots: int
     max_slots: int | None = None  # --max-slots
 
-    def fit(self, cpus: float, gpus: float) -> int:
-        """The number of trials that so many CPUs and GPUs hold."""
-        n = self.num_workers
-        # The Tune trial of a group needs a little of a core besides its workers.
-        fits = [cpus / (n * self.cpus + (DRIVER_CPU if n > 1 else 0.0))]
-        if self.gpus:
-            fits.append(gpus / (n * self.gpus))
-        return int(min(fits))
+    def fit(self, nodes: Sequence[Node]) -> int:
+        """The number of trials that these nodes hold at a time."""
+        needs, n = {"CPU": self.cpus, "GPU": self.gpus}, self.num_workers
+        trials = sum(workers_on(node, needs) for node in nodes) // n
+        if n > 1:  # the Tune trial of a group needs a little of a core besides its workers
+            cpus = sum(node.get("CPU", 0.0) for node in nodes)
+            trials = min(trials, _whole(cpus, n * self.cpus + DRIVER_CPU))
+        return trials
+
+    def idle_gpus(self, nodes: Sequence[Node]) -> int:
+        """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""
+        if not self.gpus:
+            return 0
+        needs = {"CPU": self.cpus, "GPU": self.gpus}
+        by_gpus = sum(workers_on(node, {"GPU": self.gpus}) for node in nodes)
+        unused = by_gpus - sum(workers_on(node, needs) for node in nodes)
+        return unused // _whole(1.0, self.gpus)
 
 
-def resources_of(options: Options, *, cpus: float, gpus: float, place: str) -> Resources:
-    """The resources of a trial at a `place`, `CLUSTER` or `MACHINE`, with so many CPUs and GPUs in
-    all. Raises `BadInput` for those that it can never provide."""
+def workers_on(node: Node, needs: Mapping[str, float]) -> int:
+    """The workers that a node holds."""
+    wanted = {name: amount for name, amount in needs.items() if amount}
+    gpus = wanted.pop("GPU", 0.0)
+    fits = [_whole(node.get(name, 0.0), amount) for name, amount in wanted.items()]
+    if gpus:  # at most 1: what two shares of .6 leave of two GPUs is no worker's
+        fits.append(int(node.get("GPU", 0.0)) * _whole(1.0, gpus))
+    return min(fits, default=0)
+
+
+def _whole(amount: float, each: float) -> int:
+    return math.floor(amount / each + 1e-9)
+
+
+def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Resources:
+    """The resources of a trial at a `place`, `CLUSTER` or `MACHINE`, with these nodes. Raises
+    `BadInput` for those that it can never provide."""
+    nodes = list(nodes)
+    cpus, gpus = (sum(node.get(name, 0.0) for node in nodes) for name in ("CPU", "GPU"))
     gpus_per_worker = options.gpus_per_worker
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
@@ -44,12 +74,20 @@ def resources_of(options: Options, *, cpus: float, gpus: float, place: str) -> R
         slots=0,
         max_slots=options.max_slots,
     )
-    slots = needed.fit(cpus, gpus)
+    slots = needed.fit(nodes)
     if slots < 1:
+        in_all = f"{cpus:g} CPU and {gpus:g} GPU in all"
+        in_all += "" if len(nodes) < 2 else f", and {_largest(nodes)} on a node"
         raise BadInput(
             f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
-            f"{gpus_per_worker:g} GPU each; {place} has {cpus:g} CPU and {gpus:g} GPU in all. "
+            f"{gpus_per_worker:g} GPU each; {place} has {in_all}. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or "
             + ("add nodes" if place == CLUSTER else "set RAY_ADDRESS to a cluster that has them")
         )
     return replace(needed, slots=min(slots, options.max_slots or slots))
+
+
+def _largest(nodes: Sequence[Node]) -> str:
+    """The most CPUs and GPUs of any node."""
+    cpus, gpus = (max(node.get(name, 0.0) for node in nodes) for name in ("CPU", "GPU"))
+    return f"at most {cpus:g} CPU and {gpus:g} GPU"

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import count
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_events import TrialEvents
@@ -27,12 +28,19 @@ from sweeps.terminal.text import duration, numbered
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
 TELL_SECONDS = 10.0  # that a trial waits for its workers before it is said for what
+SICK_TRIALS = 3  # different ones that fail on a node before it is left out
+FAULTS_OF_NODES = ("device", "process died", "host memory")
+"""Kinds of failure that another node may not have."""
 MEMORY_SECONDS = 15.0  # before a trial that ran out of memory runs again
 
 NOT_THE_PROCESS = (
     f"{LIMITS['device'] + 1} times, each in a new process: the cause is the trial's settings or "
     "the GPU; CUDA_LAUNCH_BLOCKING=1 with --engine local shows the line"
 )
+
+
+class Unplaced(RuntimeError):
+    """A trial cannot be placed as Tune was asked to."""
 
 
 class NoNode(RuntimeError):
@@ -44,6 +52,8 @@ class _Attempt:
     """A trial passed to Tune."""
 
     trial: Trial
+    slot: int = 0  # its place among those that run at a time
+    avoids: frozenset[str] = frozenset()  # nodes where it must not run
     actor: str = ""  # Ray's id of its process, if any
     waits: float | None = None  # since when for its workers
     begun: bool = False
@@ -65,6 +75,9 @@ class Attempts:
         self._again: deque[tuple[float, Trial]] = deque()  # and not before when
         self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
+        self._stuck: float | None = None  # since when a trial waits for nodes that have left
+        self._failed_on: dict[str, set[str]] = {}  # {trial: nodes where it had a fault of a node}
+        self._proved: set[str] = set()  # nodes where a trial has ended
 
     @property
     def slots(self) -> int:
@@ -85,9 +98,47 @@ class Attempts:
             self._again.remove(due)
         trial = due[1] if due else self.events.search.next()
         if trial:
-            self.live[tune_id] = _Attempt(trial)
+            # The process of a slot goes from trial to trial. Were it any free process, a trial that
+            # waits for the first one of a new slot would be given each that is free, and no process
+            # would ever start there.
+            taken = {attempt.slot for attempt in self.live.values()}
+            slot = next(number for number in count() if number not in taken)
+            self.live[tune_id] = _Attempt(trial, slot, self._avoided(trial))
             self.events.screen.launched(trial)
         return trial
+
+    def _avoided(self, trial: Trial) -> frozenset[str]:
+        """The nodes that get no trial, and those on which this one has failed while others can run
+        it."""
+        failed = self._failed_on.get(trial.name, set())
+        if failed and can_run(self.needs, self.num_workers, failed | self.nodes.unfit.keys()):
+            return frozenset(failed | self.nodes.unfit.keys())
+        return frozenset(self.nodes.unfit)
+
+    def _note_fault(self, trial: Trial, node: str) -> None:
+        """Leaves a node out where several trials have failed and none has ended."""
+        self._failed_on.setdefault(trial.name, set()).add(node)
+        own = {name for name, nodes in self._failed_on.items() if node in nodes}
+        if len(own) < SICK_TRIALS or node in self._proved | self.nodes.unfit.keys():
+            return
+        if can_run(self.needs, self.num_workers, self.nodes.unfit.keys() | {node}):
+            why = f"{numbered(len(own), 'trial')} failed there, and none has ended"
+            host = f"{hosts().get(node, '')} ({node[:8]})"
+            self.events.screen.tell(self.nodes.reject(Unfit(node, host, why)))
+
+    def _check_placed(self, now: float) -> None:
+        """Raises `Unplaced` where a trial waits for nodes that have left, and the others are those
+        that it avoids: Tune has no way to ask for other ones."""
+        stuck = any(
+            attempt.avoids - self.nodes.unfit.keys()
+            and not attempt.begun
+            and not can_run(self.needs, self.num_workers, attempt.avoids)
+            for attempt in self.live.values()
+        )
+        self._stuck = (self._stuck or now) if stuck else None
+        if self._stuck and now - self._stuck >= WARN_SECONDS:
+            self._stuck = None
+            raise Unplaced("the nodes that a trial waits for have left")
 
     def check(self) -> None:
         """Check the nodes. Raises `NoNode` if no living node can run a trial: on this machine at
@@ -100,6 +151,7 @@ class Attempts:
         self._follow_cluster()
         if self.num_workers > 1:
             self._tell_waiting(now, waiting=free_groups(of_dead=True))
+        self._check_placed(now)
         if can_run(self.needs, self.num_workers, self.nodes.unfit):
             self._without_node = None
             return
@@ -195,6 +247,7 @@ class Attempts:
                 self.events.ended(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
+            self._proved.add(node_of(attempt.actor)[0])
             self.events.ended(attempt.trial, report)
         else:
             self._fail(attempt, report)
@@ -250,6 +303,7 @@ class Attempts:
     def _fail(self, attempt: _Attempt, end: End, *, slot: bool = True) -> None:
         """The end of an attempt by a fault; without memory it costs a `slot`."""
         host, node = _place(end.process or attempt.actor)
+        failed_on = node_of(end.process or attempt.actor)[0]
         end = replace(end, host=end.host or host)
         attempt.settled = True
         again = self.failures.count(attempt.trial.name, end.kind)
@@ -261,6 +315,8 @@ class Attempts:
         elif end.kind == "device":
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
         self.events.ended(attempt.trial, end, again=again, node=node)
+        if failed_on and end.kind in FAULTS_OF_NODES:
+            self._note_fault(attempt.trial, failed_on)
         if slot and end.kind == "host memory":
             self._fewer_slots()
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,12 +22,12 @@ from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.options import Options, cluster_address, cluster_file
-from sweeps.plan.resources import CLUSTER, Resources, resources_of
+from sweeps.plan.resources import CLUSTER, Node, Resources, resources_of, workers_on
 from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import PEER_SECONDS, WAIT_SECONDS
 from sweeps.store.failures import first_line
-from sweeps.terminal.text import duration, print_error, say
+from sweeps.terminal.text import duration, numbered, print_error, say
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
@@ -227,37 +226,47 @@ def _wait_for_a_node(options: Options) -> Resources:
 
 
 def _resources_now(options: Options) -> Resources:
-    return resources_of(options, cpus=capacity("CPU"), gpus=capacity("GPU"), place=CLUSTER)
+    living, startable = living_nodes(), _startable_nodes()
+    if options.gpus_per_worker is None and any(node.get("GPU") for node in startable):
+        options = replace(options, gpus_per_worker=1.0)  # also where the head alone lives
+    try:
+        return resources_of(options, living, place=CLUSTER)
+    except BadInput:
+        if not startable:
+            raise
+        return resources_of(options, startable, place=CLUSTER)
 
 
 def slots_now(resources: Resources, unfit: Collection[str] = ()) -> tuple[int, int]:
     """(The trials that the living nodes hold, but for those that are `unfit`; the trials to start
     at a time): more where nodes may join, up to the limit of an autoscaler, which starts nodes for
     trials that wait, or --max-slots."""
-    now = Counter(ray.cluster_resources())
-    for node in ray.nodes() if unfit else ():
-        if node["Alive"] and node["NodeID"] in unfit:
-            now.subtract(node["Resources"])
-    here = max(0, resources.fit(now.get("CPU", 0.0), now.get("GPU", 0.0)))
-    most = max(here, resources.fit(capacity("CPU"), capacity("GPU")))
+    here = resources.fit(living_nodes(unfit))
+    most = max(here, resources.fit(_startable_nodes()))
     if resources.max_slots is not None:
         here = min(here, resources.max_slots)
         most = resources.max_slots if cluster_address() else here
     return here, most
 
 
-def capacity(resource: str) -> float:
-    """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
-    have no worker before a trial requests one."""
+def living_nodes(unfit: Collection[str] = ()) -> list[Node]:
+    """The resources of the nodes that live, but for the `unfit`."""
+    nodes = (node for node in ray.nodes() if node["Alive"])
+    return [node["Resources"] for node in nodes if not unfit or node["NodeID"] not in unfit]
+
+
+def _startable_nodes() -> list[Node]:
+    """The resources of all nodes that an autoscaler may start, with its head: an autoscaled cluster
+    may have no worker before a trial requests one."""
     config = _cluster_config()
-    head = config.get("head_node_type")
-    startable = 0.0
+    nodes: list[Node] = []
     for name, node in config.get("available_node_types", {}).items():
         limit = config["max_workers"]
         # There is one head, whatever its type allows.
-        count = 1 if name == head else min(node.get("max_workers", limit), limit)
-        startable += count * node["resources"].get(resource, 0)
-    return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
+        is_head = name == config.get("head_node_type")
+        count = 1 if is_head else min(node.get("max_workers", limit), limit)
+        nodes += [node["resources"]] * count
+    return nodes
 
 
 def _cluster_config() -> dict[str, Any]:
@@ -308,16 +317,8 @@ def hosts() -> dict[str, str]:
 
 def can_run(needs: Mapping[str, float], num_workers: int = 1, unfit: Collection[str] = ()) -> bool:
     """True if the living nodes, but for the `unfit`, have the resources of a trial's workers, free
-    or not. A worker's own must be on one node."""
-    wanted = {name: amount for name, amount in needs.items() if amount}
-    places = 0.0
-    for node in ray.nodes():
-        if node["Alive"] and node["NodeID"] not in unfit:
-            has = node["Resources"]
-            places += min(
-                (has.get(n, 0) // amount for n, amount in wanted.items()), default=math.inf
-            )
-    return places >= num_workers
+    or not."""
+    return sum(workers_on(node, needs) for node in living_nodes(unfit)) >= num_workers
 
 
 def free_text(needs: Mapping[str, float]) -> str:
@@ -363,6 +364,17 @@ def node_of(actor_id: str) -> tuple[str, bool]:
 
     actor = actors(actor_id) if actor_id else {}
     return actor.get("Address", {}).get("NodeID") or "", actor.get("State") == "ALIVE"
+
+
+def idle_text(resources: Resources) -> str:
+    """A line on GPUs that no trial can use; "" where all can be used."""
+    idle = resources.idle_gpus(living_nodes())
+    if not idle:
+        return ""
+    return (
+        f"{numbered(idle, 'GPU')} idle: with {resources.cpus:g} CPU a worker, the CPUs of their "
+        "nodes hold fewer workers than the GPUs; lower --cpus-per-worker"
+    )
 
 
 def prepare_cluster(configs: Sequence[TrialConfig], code: Sequence[str]) -> None:

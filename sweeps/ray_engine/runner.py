@@ -37,6 +37,7 @@ from sweeps.ray_engine.cluster import (
     connected,
     disconnect,
     free_groups,
+    idle_text,
     precision_of_gpus,
     trial_resources,
 )
@@ -63,7 +64,7 @@ from sweeps.store.failures import first_line
 from sweeps.store.records import Records
 from sweeps.store.storage import StorageAway
 from sweeps.store.sweep_file import update_sweep_file
-from sweeps.terminal.text import duration, numbered, say
+from sweeps.terminal.text import duration, numbered, say, warn
 
 LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
 BREAKDOWNS = 5  # of Tune, without a finished trial in between
@@ -103,6 +104,8 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
             _require_a_node(resources, nodes)
             trials = numbered(len(events.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
+            if idle := idle_text(resources):
+                warn(idle)
             run_on_slots(events, options, resources, nodes)
     finally:
         files.keep = any(status.lost for status in events.screen.statuses.values())
@@ -352,8 +355,10 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     resources: Resources = config["resources"]
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
     bundles = [{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle]
-    away = avoiding(config["avoid"])
-    return PlacementGroupFactory(bundles, "PACK", bundle_label_selector=[away] if away else None)
+    # Tune gives a free process to a trial with an equal request. No node has a label of slots, so
+    # that this one holds everywhere and tells the requests of slots apart.
+    labels = avoiding(config["avoid"]) | {"ranksweep/slot": f"!{config['slot']}"}
+    return PlacementGroupFactory(bundles, "PACK", bundle_label_selector=[labels])
 
 
 def error_of(trial: TuneTrial) -> Exception | None:
@@ -392,12 +397,14 @@ class _Search(_Adapter, Searcher):
             trial = attempts.next(trial_id)
             if trial:
                 task = trial_task(trial, attempts.events.records, self.options)
+                attempt = attempts.live[trial_id]
                 return {
                     "task": task,
                     "resources": self.resources,
                     "expected": attempts.nodes.expected,
                     "contents": contents_of(trial.cell.inputs),
-                    "avoid": sorted(attempts.nodes.unfit),
+                    "slot": attempt.slot,
+                    "avoid": sorted(attempt.avoids),
                 }
             # None: not now. Tune asks again.
             return Searcher.FINISHED if attempts.over else None

@@ -23,9 +23,14 @@ def cluster(tmp_path, monkeypatch):
         path = tmp_path / "ray_bootstrap_config.yaml"
         path.write_text(json.dumps(config | {"available_node_types": nodes}))
         monkeypatch.setattr(resources, "cluster_file", lambda: path)
-        monkeypatch.setattr(ray, "cluster_resources", lambda: now)
+        monkeypatch.setattr(ray, "nodes", lambda: nodes_of(now))
 
     return state
+
+
+def nodes_of(*resources):
+    """What Ray says of living nodes with these resources."""
+    return [{"Alive": True, "Resources": own} for own in resources]
 
 
 def options(*words):
@@ -56,9 +61,9 @@ def test_a_cluster_without_workers_is_waited_for_up_to_its_limit(monkeypatch, ca
 
     def look():
         state.update(next(now, {}))
-        return state
+        return nodes_of(state)
 
-    monkeypatch.setattr(ray, "cluster_resources", look)
+    monkeypatch.setattr(ray, "nodes", look)
     monkeypatch.setattr(resources, "cluster_address", lambda: "head:6379")
     monkeypatch.setattr(resources, "placement_group", lambda bundles: asked.append(bundles))
     monkeypatch.setattr(resources, "remove_placement_group", lambda group: asked.append("removed"))
@@ -71,7 +76,45 @@ def test_a_cluster_without_workers_is_waited_for_up_to_its_limit(monkeypatch, ca
 
 
 def test_on_one_machine_a_limit_is_only_a_limit(monkeypatch):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4})
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of({"CPU": 4}))
     monkeypatch.setattr(resources, "cluster_address", lambda: None)
     assert resources.trial_resources(options("--max-slots", "6")).slots == 4
     assert resources.trial_resources(options("--max-slots", "3")).slots == 3
+
+
+HEAD, EIGHT = {"CPU": 64.0}, {"CPU": 16.0, "GPU": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words", "slots"),
+    [
+        ([{"CPU": 3.0}, {"CPU": 3.0}], ["--cpus-per-worker", "2"], 2),
+        ([HEAD, EIGHT, EIGHT], ["--cpus-per-worker", "8"], 4),
+        ([HEAD, EIGHT, EIGHT], [], 16),
+        ([EIGHT], ["--gpus-per-worker", ".6"], 8),
+        ([EIGHT], ["--gpus-per-worker", ".5"], 16),
+        ([EIGHT], ["--gpus-per-worker", ".1", "--cpus-per-worker", "1"], 16),
+        ([{"CPU": 3.0}] * 4, ["--num-workers", "3", "--cpus-per-worker", "2"], 1),
+        ([{"CPU": 9.0}], ["--num-workers", "2"], 4),
+    ],
+)
+def test_slots_are_counted_by_node_and_by_gpu(monkeypatch, nodes, words, slots):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(*nodes))
+    wanted = resources.trial_resources(options(*words))
+    assert wanted.slots == slots == resources.slots_now(wanted)[0]
+    needs = {"CPU": wanted.cpus, "GPU": wanted.gpus}
+    held, more = wanted.num_workers * slots, wanted.num_workers * (slots + 2)
+    assert resources.can_run(needs, held) and not resources.can_run(needs, more)
+
+
+def test_a_trial_that_fits_on_no_node_is_refused_with_the_largest(monkeypatch):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(*[{"CPU": 3.0}] * 3))
+    with pytest.raises(BadInput, match="has 9 CPU and 0 GPU in all, and at most 3 CPU and 0 GPU"):
+        resources.trial_resources(options("--cpus-per-worker", "4"))
+
+
+def test_gpus_that_stand_idle_for_want_of_cpus_are_named(monkeypatch):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(HEAD, EIGHT, EIGHT))
+    wide = resources.trial_resources(options("--cpus-per-worker", "8"))
+    assert resources.idle_text(wide).startswith("12 GPUs idle: with 8 CPU a worker")
+    assert resources.idle_text(resources.trial_resources(options())) == ""

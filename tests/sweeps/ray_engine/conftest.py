@@ -19,6 +19,7 @@ def attempts(records, plan_of, monkeypatch):
     events = follow(records, plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
+    monkeypatch.setattr(module, "can_run", lambda *needs: True)
     monkeypatch.setattr(module, "slots_now", lambda resources, unfit=(): (SLOTS.slots, SLOTS.slots))
     return Attempts(events, SLOTS, Nodes())
 

@@ -12,10 +12,11 @@ from sweeps.engine.trial_task import End
 from sweeps.forecast.forecast import TrialEstimate
 from sweeps.launch.budget_limit import BudgetLimit
 from sweeps.ray_engine import attempts as module
+from sweeps.ray_engine import runner
 from sweeps.store import records
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
-from tests.sweeps.ray_engine.conftest import begin, lost
+from tests.sweeps.ray_engine.conftest import SLOTS, begin, lost
 
 HOST = socket.gethostname()
 
@@ -134,6 +135,96 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
     now[0] += 60.0
     attempts.reported("b", End(TrialStatus.DIVERGED, reason="x"))
     assert limit._used == state(attempts, trial).seconds == 120.0
+
+
+FAULT = End(TrialStatus.FAILED, reason="CUDA error: launch failure", kind="device")
+
+
+def faults(attempts, monkeypatch, number, *, others=True):
+    """So many trials whose first attempts fail on n1, one after the other."""
+    monkeypatch.setattr(
+        module, "can_run", lambda needs, workers=1, without=(): others or "n1" not in without
+    )
+    for tune_id in map(str, range(number)):
+        attempts._again.clear()
+        trial = begin(attempts, tune_id)
+        attempts.reported(tune_id, FAULT)
+        attempts.completed(tune_id)
+    return trial
+
+
+def test_an_attempt_after_a_fault_of_a_node_runs_elsewhere_while_another_node_lives(
+    attempts, monkeypatch
+):
+    trial = faults(attempts, monkeypatch, 1)
+    assert attempts.next("b") is trial and attempts.live["b"].avoids == {"n1"}
+    assert attempts.next("c") is not trial and attempts.live["c"].avoids == frozenset()
+    request = runner._request({"resources": SLOTS, "slot": 0, "avoid": ["n1", "n2"]})
+    assert request._kwargs["bundle_label_selector"][0]["ray.io/node-id"] == "!in(n1,n2)"
+
+
+@pytest.mark.parametrize("kind", ["error", "storage", "node lost"])
+def test_a_fault_that_is_not_the_nodes_holds_nothing_against_it(attempts, monkeypatch, kind):
+    monkeypatch.setattr(module, "can_run", lambda *needs: True)
+    begin(attempts, "a")
+    attempts.reported("a", replace(FAULT, kind=kind))
+    attempts.completed("a")
+    attempts.next("b")
+    assert attempts.live["b"].avoids == frozenset()
+
+
+def test_the_only_node_is_tried_again(attempts, monkeypatch):
+    trial = faults(attempts, monkeypatch, 1, others=False)
+    assert attempts.next("b") is trial and attempts.live["b"].avoids == frozenset()
+
+
+@pytest.mark.parametrize("proved", [False, True])
+def test_a_node_on_which_different_trials_fail_and_none_ends_is_left_out(
+    attempts, monkeypatch, proved
+):
+    monkeypatch.setattr(module, "SICK_TRIALS", 2)
+    if proved:
+        begin(attempts, "good")
+        attempts.reported("good", End(TrialStatus.DIVERGED, reason="x"))
+        attempts.completed("good")
+    faults(attempts, monkeypatch, module.SICK_TRIALS)
+    attempts._again.clear()
+    attempts.next("z")
+    assert attempts.live["z"].avoids == (frozenset() if proved else {"n1"})
+    said = " ".join(attempts.events.screen.out.getvalue().split())
+    assert ("host-a (n1) gets no trial: 2 trials failed there" in said) != proved
+
+
+def test_a_trial_whose_nodes_have_left_is_placed_anew(attempts, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    faults(attempts, monkeypatch, 1)
+    attempts.next("b")
+    monkeypatch.setattr(module, "can_run", lambda needs, n=1, without=(): not without)
+    attempts.check()
+    now[0] += module.WARN_SECONDS
+    with pytest.raises(module.Unplaced):
+        attempts.check()
+
+
+def test_the_process_of_a_slot_is_kept_for_it_and_a_new_slot_gets_its_own(attempts):
+    """The request of a slot is its alone: no trial that waits for the process of a new slot is
+    given one that becomes free."""
+    for tune_id in ("a", "b"):
+        attempts.next(tune_id)
+    attempts._most = 3  # a node joins
+    attempts.next("c")
+    requests = [
+        runner._request({"resources": SLOTS, "slot": attempt.slot, "avoid": []})
+        for attempt in attempts.live.values()
+    ]
+    assert len(set(requests)) == 3
+    attempts.started("a", "alive")
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
+    attempts.completed("a")
+    attempts.next("d")
+    again = {"resources": SLOTS, "slot": attempts.live["d"].slot, "avoid": []}
+    assert runner._request(again) == requests[0]
 
 
 def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, monkeypatch):
