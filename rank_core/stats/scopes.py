@@ -164,6 +164,8 @@ class ScopeTest(Inference):
     variance_seeds_b: float
     variance_error_a: float
     variance_error_b: float
+    df_runs_a: float  # of V_s; infinite without such a part
+    df_runs_b: float
 
 
 def scope_test(
@@ -456,6 +458,8 @@ def _test(
         variance_seeds_b=variance_seeds[1] if len(variance_seeds) > 1 else 0.0,
         variance_error_a=variance_error[0],
         variance_error_b=variance_error[1] if len(variance_error) > 1 else 0.0,
+        df_runs_a=math.inf if 0 not in trained else num_seeds[0] - 1,
+        df_runs_b=math.inf if 1 not in trained else num_seeds[1] - 1,
         welch=inference.welch,
         **{name: float(value) for name, value in vars(inference).items() if name != "welch"},
     )

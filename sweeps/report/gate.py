@@ -2,11 +2,11 @@
 
 One rule for the people and programs that propose changes. The interval of the difference decides:
 its level is 1 - alpha / looks, so that of all planned looks together at most a share alpha of the
-loops in which nothing is better keeps a proposal (Bonferroni).
+loops in which nothing is better keeps a proposal (Bonferroni). At such levels the interval is that
+of `rank_core.stats.looks`; a single look has the interval of a comparison.
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,8 +14,8 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import CellComparison
-from rank_core.stats.design import Goal, planned_variances, queries_needed, seeds_needed
-from rank_core.stats.scopes import LEAST_SEEDS
+from rank_core.stats.looks import half_width, interval_of_look, parts_of
+from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.analysis import Analysis
 from sweeps.report.clusters import num_clusters
 from sweeps.terminal.notation import signed
@@ -25,6 +25,7 @@ POWER = 0.8
 """The probability with which the measurements that are asked for would decide."""
 
 
+_MOST, _FINE = math.log2(100), 0.02  # of the search for what would decide, in doublings
 DIGITS = 4  # of the line: an end of +0.000 would not say on which side of 0 it is
 
 
@@ -103,12 +104,14 @@ def look(analysis: Analysis, rule: Rule) -> Look:
             f"{numbered(len(analysis.primary), 'comparison')} on {analysis.sweep.primary}"
         )
     [pair] = analysis.primary
-    decision = rule.decide(pair.ci_low, pair.ci_high)
+    low, high = pair.ci_low, pair.ci_high
+    if rule.looks > 1 and pair.test is not None:
+        low, high = interval_of_look(pair.test, rule.level)
+    decision = rule.decide(low, high)
     if pair.fewest_seeds < LEAST_SEEDS:
         decision = GateDecision.UNDECIDED
     needs = _needs(analysis, pair, rule) if decision is GateDecision.UNDECIDED else ""
-    ends = (pair.delta, pair.ci_low, pair.ci_high)
-    return Look(pair.system, pair.baseline, *ends, decision.word, needs)
+    return Look(pair.system, pair.baseline, pair.delta, low, high, decision.word, needs)
 
 
 def sentence(look: Look, rule: Rule, number: int) -> str:
@@ -137,29 +140,36 @@ def _needs(analysis: Analysis, pair: CellComparison, rule: Rule) -> str:
     distance = max(pair.delta - rule.kept_above, rule.discarded_below - pair.delta)
     if distance <= 0:
         return "the difference lies on the margin, where no number decides"
-    if math.isinf(pair.fewest_seeds):  # neither is trained
-        z = float(stats.norm.isf(rule.level / 2) + stats.norm.ppf(POWER))
-        matrix = analysis.matrix(pair.measure)
-        what = "clusters of queries" if num_clusters(matrix) else "queries"
-        needed = len(matrix.query_ids) * (z * pair.se_both / distance) ** 2
-        return f"{_more(needed, len(matrix.query_ids), what)} would probably decide"
-    more = _more_of_trained(analysis, pair, Goal(distance, alpha=rule.level, power=POWER))
-    return f"{more} would probably decide" if more else "more seeds and more queries are needed"
-
-
-def _more_of_trained(analysis: Analysis, pair: CellComparison, goal: Goal) -> str:
-    """The further queries, or seeds, that reach the goal; "" where neither alone does."""
+    assert pair.test is not None
     matrix = analysis.matrix(pair.measure)
     seeds, queries = min(pair.num_seeds_system, pair.num_seeds_baseline), len(matrix.query_ids)
     what = "clusters of queries" if num_clusters(matrix) else "queries"
-    with suppress(BadInput):  # a baseline without seeds
-        seen = planned_variances(matrix, baseline=pair.baseline, paired_seeds=analysis.paired)
-        more = (
-            _more(queries_needed(seen, goal, num_seeds=seeds), queries, what),
-            _more(seeds_needed(seen, goal, num_queries=queries), seeds, "seeds per system"),
-        )
-        return " or ".join(filter(None, more))
-    return ""
+    needed = _needed(pair.test, rule, distance, runs=False)
+    more = [_more(needed * queries, queries, what)]
+    if not math.isinf(pair.fewest_seeds):
+        needed = _needed(pair.test, rule, distance, runs=True)
+        more.append(_more(needed * seeds, seeds, "seeds per system"))
+    found = " or ".join(filter(None, more))
+    return f"{found} would probably decide" if found else "more seeds and more queries are needed"
+
+
+def _needed(test: ScopeTest, rule: Rule, distance: float, *, runs: bool) -> float:
+    """The multiple of its runs, or of its queries, with which a look would probably decide at this
+    distance; infinite where a hundred times as many are not enough."""
+
+    def decides(log: float) -> bool:
+        more = {"runs" if runs else "queries": 2**log}
+        parts = parts_of(test, **more)
+        spread = float(stats.norm.ppf(POWER)) * math.sqrt(sum(V for V, _ in parts))
+        return half_width(parts, rule.level) + spread <= distance
+
+    low, high = 0.0, _MOST
+    if not decides(high):
+        return math.inf
+    while high - low > _FINE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return float(2**high)
 
 
 def _more(needed: float, have: int, what: str) -> str:

@@ -24,6 +24,7 @@ SMALLEST = {
     "design_power": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
+    "choice": ("--sweeps", "2"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "least_favourable": ("--simulations", "2", "--only", "bimodal"),

@@ -5,11 +5,15 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rank_core.errors import BadInput
+from rank_core.stats.looks import interval_of_look
+from rank_core.stats.scopes import confidence_interval, scope_test
 from sweeps.commands.compare.command import main
 from sweeps.report.gate import GateDecision, Rule
+from tests.benchmarks.gate_loops import KINDS, accepted
 
 QUERIES = 80
 KEEP, DISCARD, UNDECIDED = 0, 1, 5
@@ -163,3 +167,28 @@ def test_the_decision_by_hand():
     assert no_worse.decide(-0.009, -0.001) is GateDecision.KEEP
     assert no_worse.decide(-0.03, -0.011) is GateDecision.DISCARD
     assert no_worse.decide(-0.03, 0.02) is GateDecision.UNDECIDED
+
+
+def test_one_of_many_looks_has_the_interval_of_a_look(gate, values):
+    frames = [pd.read_csv(values / f"{name}.csv") for name in ("better", "base")]
+    scores = [f.pivot(index="seed", columns="query_id", values="value").to_numpy() for f in frames]
+    test = scope_test(*scores)
+    for looks, (low, high) in (
+        (1, confidence_interval(test, 0.95)),
+        (20, interval_of_look(test, 0.05 / 20)),
+    ):
+        gate("better", "--looks", str(looks), "--reset-looks")
+        [taken] = file()["taken"]
+        assert (taken["low"], taken["high"]) == pytest.approx((low, high), rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["deterministic, 3 seeds of SD .02", "10 seeds of SD .003, 3 of .03"]
+)
+def test_a_loop_keeps_its_promise_where_the_baseline_is_steadier(kind):
+    """By Welch's degrees of freedom .16 and .23 of such loops keep a change that does nothing; by
+    parts of the runs without their residual, which are 0 by chance, .13."""
+    rng = np.random.default_rng(7)
+    kept = ["gate" in accepted(KINDS[kind], 50, rng=rng) for _ in range(120)]
+    assert np.mean(kept) <= 0.05 + 1.5 * np.sqrt(0.05 * 0.95 / 120)
