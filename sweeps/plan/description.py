@@ -19,6 +19,7 @@ from rank_core.models import model_class
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import Collection, Qrels, Run, evaluated_splits
+from rank_core.retrieval.positions import evidence_positions
 from rank_core.settings.config import NUMERICS_VERSION
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.head_line import unused_head
@@ -179,7 +180,8 @@ def evaluated_qrels(plan: Plan, split: str) -> Qrels:
 
 
 def query_facts(plan: Plan, split: str) -> QueryFacts:
-    """The hashes of the texts of a split's evaluated queries, and their groups."""
+    """The hashes of the texts of a split's evaluated queries, their groups, and where their
+    relevant text begins."""
     texts, groups = dict[str, str](), dict[str, str]()
     for part in _parts(plan):
         own = part.splits[split]
@@ -187,7 +189,8 @@ def query_facts(plan: Plan, split: str) -> QueryFacts:
             texts[query_id] = text_key(own.queries[query_id])
             if query_id in own.groups:
                 groups[query_id] = own.groups[query_id]
-    return QueryFacts(texts, groups)
+    places = evidence_positions(plan.base.collection, plan.inputs, texts)
+    return QueryFacts(texts, groups, position={name: str(at) for name, at in places.items()})
 
 
 def _candidates(plan: Plan, split: str) -> Run:

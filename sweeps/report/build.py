@@ -16,6 +16,7 @@ from sweeps.report.chunk_sizes import chunking
 from sweeps.report.chunking_file import FILE as CHUNKING
 from sweeps.report.figures import figures
 from sweeps.report.page import Findings, page, results_json
+from sweeps.report.positions import position_findings, position_plot
 from sweeps.report.published import published, published_lines, with_reference
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
@@ -132,8 +133,10 @@ def report_files(
     notes; `compact` shows means and letters alone; `more` is added to results.json."""
     judged, matrix = assess(analysis), analysis.matrices.get(analysis.sweep.primary)
     drawn = figures(analysis, judged.factors)
+    if places := position_findings(analysis):
+        drawn.append(position_plot(analysis, places))
     shared = agreements(analysis.sweep, matrix) if matrix else []
-    findings = Findings(analysis, judged, drawn, accesses, queries, shared)
+    findings = Findings(analysis, judged, drawn, accesses, queries, shared, places)
     shown = paper_table(analysis, remarks, compact=compact)
     texts = {
         "comparisons.csv": comparisons_csv(analysis),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rank_core.stats.positions import PositionCurves
 from sweeps.report import chunk_sizes
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
@@ -25,6 +26,7 @@ from sweeps.report.interactions import interaction_sentences
 from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
+from sweeps.report.positions import position_results, position_table
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.reliability import (
     Reliability,
@@ -57,6 +59,7 @@ class Findings:
     accesses: Sequence[Access] = ()  # to the test values
     queries: Sequence[Moved] = ()  # what `queries.html` shows
     agreement: Sequence[Agreement] = ()
+    places: PositionCurves | None = None  # the measure by the place of the evidence
 
 
 def sentences(findings: Findings) -> list[str]:
@@ -74,6 +77,8 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
     }
     if findings.agreement:
         results["agreement"] = [asdict(row) for row in findings.agreement]
+    if findings.places:
+        results["positions"] = position_results(findings.analysis, findings.places)
     results["reliability"] = reliability_results(findings.reliability)
     results["trials"] = sweep.trials.to_dict("records")
     results["lost_attempts"] = sweep.failures.to_dict("records")
@@ -117,6 +122,7 @@ def sections(findings: Findings) -> list[Section]:
         Section("Systems", tables=[shown], note=facts),
         *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
+        _places(findings),
         Section("How sure is this?", groups=certainty_groups(findings), is_folded=True),
         Section(link=link, figures=findings.figures[at:]),
         _reproduce(sweep),
@@ -170,6 +176,14 @@ def _linked(shown: Table, label: str) -> Table:
         for row in shown.rows
     )
     return replace(shown, rows=tuple(rows))
+
+
+def _places(findings: Findings) -> Section | None:
+    """The table of the measure by the place of the evidence, where that is known."""
+    if findings.places is None:
+        return None
+    shown = position_table(findings.analysis, findings.places)
+    return Section("Place of the evidence", tables=[shown], is_folded=True)
 
 
 def _query_sets(analysis: Analysis) -> list[Table]:

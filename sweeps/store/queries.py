@@ -11,7 +11,7 @@ from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 
 QUERIES = "queries"
-_FIELDS = ("text", "group", "cluster")
+_FIELDS = ("text", "group", "cluster", "position")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class QueryFacts:
     text: Mapping[str, str] = field(default_factory=dict)  # `text_key`
     group: Mapping[str, str] = field(default_factory=dict)  # of the collection
     cluster: Mapping[str, str] = field(default_factory=dict)  # with --clusters of the sweep
+    position: Mapping[str, str] = field(default_factory=dict)
+    """Tokens before the first relevant text, where the collection says where that is."""
 
     def lines(self) -> str:
         """The content of the file."""

@@ -34,6 +34,7 @@ SMALLEST = {
     ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
+    "position_curve": ("--simulations", "1", "--settings", "1"),
     "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
     "scoring": ENCODER,
     "storage_ways": ("--size", "tiny"),
