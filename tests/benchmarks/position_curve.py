@@ -8,14 +8,17 @@ are as skewed as those of real rankers, and runs differ in general and by query.
 """
 
 import argparse
-import json
+import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
 from rank_core.stats.positions import position_curves
+from tests.benchmarks.workload import show
 
 LENGTH = 1000  # tokens of a document
 ALPHA = 0.05
@@ -60,19 +63,24 @@ SETTINGS = [(256, 200, 1, 1.0), (256, 200, 3, 1.0), (128, 400, 3, 1.0)]
 """(tokens read, queries, training runs, log odds of a relevant document's first rank)."""
 
 
-def main() -> None:
-    """Prints one line of JSON for each setting."""
+def main(argv: Sequence[str]) -> int:
+    """Prints a row for each setting."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--settings", type=int, default=len(SETTINGS), help="the first so many")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    given = parser.parse_args(argv)
+    rows = []
     for read, queries, seeds, quality in SETTINGS[: given.settings]:
         before = time.process_time()
         found = rates(given.simulations, queries, seeds, read, quality)
         setting = {"read": read, "queries": queries, "seeds": seeds, "quality": quality}
         seconds = round(time.process_time() - before, 1)
-        print(json.dumps(setting | found | {"seconds": seconds}), flush=True)
+        numbers = setting | found | {"seconds": seconds}
+        rows.append({name: f"{value:g}" for name, value in numbers.items()})
+    show(rows, given.json)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

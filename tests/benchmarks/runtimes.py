@@ -7,6 +7,7 @@ torch in fp32: its difference over the queries, the 95% interval, and the p of t
 Run: python -m tests.benchmarks.runtimes [--backbone FOLDER] [--queries 20] [--threads 1]
 """
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -123,7 +124,7 @@ def _tuned(served: Served) -> dict[str, Rank]:
     with tempfile.TemporaryDirectory() as folder:
         for path in served.backbone.folder.iterdir():
             if path.is_file():
-                Path(folder, path.name).symlink_to(path.resolve())
+                shutil.copy(path, Path(folder, path.name))
         beside = Workload(served.work.collection, resolve_backbone(folder), served.work.tokens)
         peers = cross_encoders(model, beside, [TUNED])
 

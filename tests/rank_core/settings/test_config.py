@@ -49,6 +49,16 @@ NO_PART_OF_A_CELL = {"seed", *config_module.NO_PART_OF_A_CELL}
 NAMED_BY_CONTENT = {"collection", "model.backbone"}
 
 
+NEEDS = {"evaluation.folds_file": {"evaluation.folds": 5}}
+"""{setting: the others without which it is refused}."""
+
+
+def changed(name):
+    """The default settings, with those that a setting needs, and these with another value of it."""
+    base = TrialConfig().override(NEEDS.get(name, {}))
+    return base, base.override({name: OTHER[name]})
+
+
 def fingerprint(config, collection_hash="c", backbone_hash="b"):
     return config.fingerprint(collection_hash=collection_hash, backbone_hash=backbone_hash)
 
@@ -71,12 +81,14 @@ def test_override_changes_a_copy_and_leaves_the_rest():
 
 @pytest.mark.parametrize("name", sorted(set(OTHER) - NO_PART_OF_A_CELL - NAMED_BY_CONTENT))
 def test_a_setting_that_can_change_numbers_names_another_cell(name):
-    assert fingerprint(TrialConfig().override({name: OTHER[name]})) != fingerprint(TrialConfig())
+    base, other = changed(name)
+    assert fingerprint(other) != fingerprint(base)
 
 
 @pytest.mark.parametrize("name", sorted(NO_PART_OF_A_CELL | NAMED_BY_CONTENT))
 def test_a_setting_that_changes_no_number_keeps_the_cell(name):
-    assert fingerprint(TrialConfig().override({name: OTHER[name]})) == fingerprint(TrialConfig())
+    base, other = changed(name)
+    assert fingerprint(other) == fingerprint(base)
 
 
 def test_the_contents_of_collection_and_backbone_name_another_cell():
@@ -181,8 +193,9 @@ def test_random_streams_depend_only_on_settings_of_the_trained_model():
     def streams(config: TrialConfig) -> str:
         return config.training_hash(backbone_hash="b")
 
-    for name, value in OTHER.items():
-        moved = streams(TrialConfig().override({name: value})) != streams(TrialConfig())
+    for name in OTHER:
+        base, other = changed(name)
+        moved = streams(other) != streams(base)
         # A backbone counts by its content: another name for it changes nothing.
         still = ("model.backbone", *NO_PART_OF_A_CELL, "training.paired_seeds")
         shapes = name.startswith(("model.", "chunking.", "training.")) and name not in still
