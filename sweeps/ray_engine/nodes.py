@@ -223,7 +223,8 @@ class Nodes:
         text = f"{host} writes it {way}: {rate / 1e6:,.0f} MB/s"
         size, load = self.checkpoint.bytes, self.checkpoint.per_second(slots)
         if size and self.checkpoint.minutes:
-            text += f"; a checkpoint of {size / 1e6:,.0f} MB at most takes {duration(size / rate)}"
+            takes = duration(size / rate) if size > rate else "less than 1 s"
+            text += f"; a checkpoint of {size / 1e6:,.0f} MB at most takes {takes}"
         yield text
         if load > rate:
             remedy = "; a URI such as s3://bucket/path carries more" if is_folder else ""

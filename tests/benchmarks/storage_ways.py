@@ -1,6 +1,6 @@
 """Bytes and seconds of a trial's files by each way to its storage: a path, a URI (moto's S3 server
 on loopback), and through Ray to the disk of the driver's host. Weights are made: random numbers of
-the model's size. Run: python -m tests.benchmarks.storage_ways [--size tiny|bert-base] [--json F]
+the model's size. Run: python -m tests.benchmarks.storage_ways [--size tiny|bert-base] [--ways path]
 """
 
 import argparse
@@ -38,10 +38,11 @@ def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--size", choices=WEIGHTS, default="bert-base")
+    flags.add_argument("--ways", default=",".join(WAYS))
     flags.add_argument("--json", type=Path, help="write the figures here")
     options = flags.parse_args(argv)
     rows = []
-    for way in WAYS:
+    for way in options.ways.split(","):
         with tempfile.TemporaryDirectory(prefix="ranksweep-ways-") as name, ExitStack() as stack:
             storage = stack.enter_context(storage_by(way, Path(name)))
             rows += [{"way": way} | row for row in measured(storage, Path(name), options.size)]

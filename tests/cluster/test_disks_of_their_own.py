@@ -30,10 +30,10 @@ pytestmark = [
 CONFIG = "cluster/config.yaml"
 LITERAL = ("ray", "submit", CONFIG, "sweeps/window_stride.py")
 WORDS = (
-    *"--smoke-test --num-seeds 2 --checkpoint-minutes 0.02".split(),
+    *"--smoke-test --num-seeds 4 --checkpoint-minutes 0.02".split(),
     *"chunking.window=48 chunking.stride=32 training.max_steps=60 training.num_epochs=60".split(),
 )
-TRIALS = 4
+TRIALS = 8
 SWEEP = "window_stride/python-docs"
 
 

@@ -162,6 +162,10 @@ def test_the_way_to_the_storage_is_said_with_the_cost_of_a_checkpoint():
     assert re.search(r"a checkpoint of 1,760 MB at most takes 18 s$", text)
 
 
+def test_a_small_checkpoint_takes_no_0_seconds():
+    assert way("/results", 100e6, 2, bytes=19_000_000, minutes=1.0).endswith("less than 1 s")
+
+
 def test_more_checkpoints_than_the_link_carries_propose_a_uri():
     text = way("/results", 100e6, 8, bytes=1_760_000_000, minutes=1.0)
     assert "checkpoints of 8 slots are 235 MB/s at --checkpoint-minutes 1" in text
