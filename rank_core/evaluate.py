@@ -163,33 +163,6 @@ def condensed(qrels: Qrels, run: Run) -> Run:
     }
 
 
-def highest_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
-    """{judged query: the highest value of a measure with a cutoff k} that judgments of the unjudged
-    documents among the first k of `run`, given best first, could still give.
-
-    A document would be irrelevant, or have the highest grade of `qrels`, in the ranking and in the
-    ideal one alike. More relevant documents can lower nDCG: the value is the highest one for the
-    first 0, 1, 2, ... of them relevant.
-    """
-    depth = parse_measure(name).params["cutoff"]
-    top = max(grade for judged in qrels.values() for grade in judged.values())
-    supposed: Qrels = {}
-    ranked: Run = {}
-    suppositions: dict[tuple[object, ...], list[str]] = {}  # by what decides the value
-    of_query: dict[str, list[str]] = {}
-    for query_id, judged in qrels.items():
-        first = list(run.get(query_id, ()))[:depth]
-        unknown = [doc_id for doc_id in first if doc_id not in judged]
-        alike = *map(judged.get, first), "judged", *sorted(judged.values())
-        of_query[query_id] = keys = suppositions.setdefault(alike, [])
-        for count in range(0 if keys else len(unknown) + 1):
-            keys.append(f"{count} {query_id}")
-            ranked[keys[-1]] = {doc_id: -float(rank) for rank, doc_id in enumerate(first)}
-            supposed[keys[-1]] = {**judged, **dict.fromkeys(unknown[:count], top)}
-    values = query_values(supposed, ranked, name)
-    return {query_id: max(map(values.__getitem__, keys)) for query_id, keys in of_query.items()}
-
-
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":
     """A frame with a row `query_id, measure, value` per judged query and measure; 0 for a query
     without ranked documents. Unjudged documents count as not relevant. Raises `BadInput` for a

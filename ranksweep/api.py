@@ -41,9 +41,9 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import SET, sources_of, systems_of
 from sweeps.commands.run import sweep_of
+from sweeps.findings.analysis import analyse
 from sweeps.launch.command import launch
 from sweeps.plan.flags import FLAGS, written
-from sweeps.report.analysis import analyse
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
 from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE, opened

@@ -11,14 +11,12 @@ from rank_core.arguments import flag, path, takes, text
 from rank_core.errors import unknown
 from rank_core.stats.compare import CellComparison
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.report.comparison import RunComparison
-from sweeps.report.conclusions import conclusions
 from sweeps.report.figures import figures
 from sweeps.report.headline import cost_text, headline
 from sweeps.report.html import table_part
 from sweeps.report.next_step import next_step
-from sweeps.report.reliability import assess
 from sweeps.report.results import page_table, paper_table
 from sweeps.report.table import latex, markdown, wrapped
 from sweeps.report.terminal import table_text
@@ -112,14 +110,14 @@ class TestedTable:
 
     @cached_property
     def _figures(self) -> dict[str, Figure]:
-        drawn = figures(self._analysis, assess(self._analysis).factors)
+        drawn = figures(self._analysis)
         return {figure.name: figure.figure for figure in drawn}
 
     def _repr_html_(self) -> str:
         step = next_step(self._analysis)
         found = headline(self._analysis)
         sentences = [found.text, cost_text(found)]
-        sentences += [*conclusions(self._analysis), *(step.lines if step else [])]
+        sentences += step.lines if step else []
         sentences = [sentence for sentence in sentences if sentence]
         return table_part(page_table(self._analysis), sentences)
 

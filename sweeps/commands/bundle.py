@@ -44,10 +44,10 @@ from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX
 from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.parsing import parsed_json
 from rank_core.records import EVALUATED, Qrels
-from sweeps.report.analysis import analyse
+from sweeps.findings.analysis import analyse
+from sweeps.findings.unjudged import with_unjudged
 from sweeps.report.build import report_files
 from sweeps.report.query_page import TEXTS, moved_queries
-from sweeps.report.unjudged import with_unjudged
 from sweeps.store.queries import QUERIES
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records, cell_and_seed, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_scores

@@ -41,11 +41,11 @@ from sweeps.commands.compare.command import (
     query_sets_of,
     systems_of,
 )
+from sweeps.findings.power import POWER
 from sweeps.plan.flags import MODES, SEARCH, written
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import asked_of, confirming
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
-from sweeps.report.reliability import pairing_sentence
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
@@ -61,6 +61,7 @@ from sweeps.terminal.command_line import (
     check_writable,
     needing,
 )
+from sweeps.terminal.notation import signed
 from sweeps.terminal.text import numbered, say
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -514,6 +515,37 @@ def _origin(planned: DesignPlan) -> list[str]:
         words = "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative"
         lines.append(f"{words} (--paired-seeds).")
     return lines
+
+
+def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> str:
+    """The correlation of runs that share a seed, and what pairing gains where that is no accident;
+    "" where it is not known. `paired` tells whether the tests use the pairing."""
+    if found is None:
+        return ""
+    own = found.correlation
+    text = (
+        f"Means of runs with the same seed correlate by {signed(own.r, 2)} between systems (95% "
+        f"interval {signed(own.low, 2)} to {signed(own.high, 2)}, {own.num_cells} systems, "
+        f"{own.num_seeds} seeds)"
+    )
+    if own.low > 0:
+        return (
+            f"{text}: a difference found with {100 * POWER:.0f}% power is "
+            f"{_detectable(found.paired)} with paired seeds and {_detectable(found.independent)} "
+            "with independent ones, at the deviations as measured."
+        )
+    if paired:
+        return f"{text}, which does not show that pairing gains anything."
+    if sweep.third_party or sweep.about.paired_seeds:
+        return ""
+    return (
+        f"{text}: they share no randomness. With training.paired_seeds=true they share the order "
+        "of the data and the negatives, and a report says what that gains."
+    )
+
+
+def _detectable(difference: float) -> str:
+    return f"{difference:.3f}" if difference <= 1 else "more than 1"
 
 
 def _goal_lines(planned: DesignPlan) -> list[str]:

@@ -25,11 +25,11 @@ from rank_core.settings.config import RUNTIMES, TrialConfig, runtime_of
 from rank_core.settings.training import PRECISIONS
 from sweeps.commands.hub import FORM, PREFIX, listing, repository_of, require_login, send
 from sweeps.engine.kept_weights import is_trained
+from sweeps.findings.analysis import Analysis, analyse
 from sweeps.plan.next_command import asked_of
-from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import report_files, write_files
-from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.model_card import NOT_MEASURED, SMOKE_TEST, CardFacts, model_card
+from sweeps.report.standing import beside_first_stage, no_champion
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, Result, trial_name
 from sweeps.store.sweep_file import opened
 from sweeps.systems.choice import choose, with_rows

@@ -10,20 +10,18 @@ from rank_core.errors import BadInput
 from rank_core.files import FULL, atomic_write
 from rank_core.records import Collection
 from rank_core.stats.compare import CellComparison
-from sweeps.report.agreement import agreements
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings.analysis import Analysis, analyse
+from sweeps.findings.unjudged import with_unjudged
 from sweeps.report.chunk_sizes import chunking
 from sweeps.report.chunking_file import FILE as CHUNKING
 from sweeps.report.figures import figures
-from sweeps.report.page import Findings, page, results_json
+from sweeps.report.page import Content, page, results_json
 from sweeps.report.positions import position_findings, position_plot
 from sweeps.report.published import published, published_lines, with_reference
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
-from sweeps.report.reliability import assess
 from sweeps.report.results import comparisons_csv, json_text, paper_table, results_csv
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import terminal_text
-from sweeps.report.unjudged import with_unjudged
 from sweeps.systems.access import Access, record_access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
@@ -131,20 +129,18 @@ def report_files(
 ) -> dict[str, bytes]:
     """{file name below the folder: contents}. `label` is the table's in LaTeX; `remarks` end its
     notes; `compact` shows means and letters alone; `more` is added to results.json."""
-    judged, matrix = assess(analysis), analysis.matrices.get(analysis.sweep.primary)
-    drawn = figures(analysis, judged.factors)
+    drawn = figures(analysis)
     if places := position_findings(analysis):
         drawn.append(position_plot(analysis, places))
-    shared = agreements(analysis.sweep, matrix) if matrix else []
-    findings = Findings(analysis, judged, drawn, accesses, queries, shared, places)
+    content = Content(analysis, drawn, accesses, queries, places)
     shown = paper_table(analysis, remarks, compact=compact)
     texts = {
         "comparisons.csv": comparisons_csv(analysis),
         "table.md": markdown(shown),
         "table.tex": latex(shown, label),
         "table.csv": results_csv(analysis.rows),
-        "results.json": results_json(findings, more),
-        "index.html": page(findings),
+        "results.json": results_json(content, more),
+        "index.html": page(content),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
         **{f"{PLOTS}/{figure.name}.svg": figure.svg for figure in drawn},
     }

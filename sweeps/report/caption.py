@@ -9,24 +9,19 @@ from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.family import LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.report.analysis import Analysis
-from sweeps.report.clusters import num_clusters, sentences_on_clusters
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.clusters import num_clusters, sentences_on_clusters
 from sweeps.report.error_bounds import error_sentence
-from sweeps.store.sweep_file import TABLE
 from sweeps.store.trial_status import LOST
 from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
-    decisive_p,
     has_two_runs,
-    interval_text,
     level_text,
     names_text,
-    number,
     relation,
-    signed,
 )
 from sweeps.terminal.text import numbered
 
@@ -69,11 +64,11 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
     if compact:
         return " ".join(sentences)
-    level, base = level_text(alpha), analysis.slots[0]
-    label = analysis.sweep.label(str(base))
-    tested = f"; its {level} interval and p are those of the test with both effects random"
-    sentences.append(f"Δ is the difference from {label}{tested * decided}.")
-    shown = [pair for row in rows if (pair := row.test(first))]
+    shown = [pair for row in rows if (pair := analysis.gains.get(row.name))]
+    if shown:
+        label, level = analysis.sweep.label(shown[0].baseline), level_text(alpha)
+        tested = f"; its {level} interval holds for all of them at once" if decided else ""
+        sentences.append(f"Δ is the difference from {label}{tested}.")
     sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
     sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
     sentences += filter(None, [mean_sentence(analysis)])
@@ -111,7 +106,6 @@ def notes(analysis: Analysis) -> list[str]:
     trials, and the reservations. Lost runs of a third party are unknown and not mentioned."""
     sweep, cells = analysis.sweep, analysis.cells
     sentences = [f"{'Queries of' if sweep.third_party else 'Split'} {sweep.split_text}."]
-    sentences += filter(None, [not_distinguishable(analysis)])
     if any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows)):
         nested = PAIRED if analysis.paired else "nested in systems"
         sentences.append(
@@ -163,82 +157,6 @@ def without_variance(analysis: Analysis) -> str:
     )
 
 
-def not_distinguishable(analysis: Analysis) -> str:
-    """The system with the highest mean on the primary measure, those not distinguishable from it,
-    and those that cannot be judged; "" where fewer than two systems can be."""
-    sweep, found = analysis.sweep, analysis.best_set
-    if found is None:
-        return ""
-    matrix = analysis.matrix(found.measure)
-    size = sweep.count_text(matrix.num_queries, num_clusters(matrix))
-    where = f"{found.measure} ({size})"
-    count = len({found.best, *found.judged}) + len(found.left)
-    text = f"Highest {where}: {sweep.label(found.best)}"
-    if found.best in found.two_runs:
-        text += ", which has too few training runs to decide"
-    elif not found.others:
-        text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
-    elif not found.left:
-        whole = "the other system" if count == 2 else f"all {count - 1} others"
-        text += f"; it is statistically indistinguishable from {whole}"
-    else:
-        names = names_text([sweep.label(system) for system in found.others])
-        text += f"; not distinguishable from it: {names} (of {count} systems)"
-    for runs, systems in (
-        ("one training run", found.untested),
-        ("two training runs", found.two_runs),
-    ):
-        if systems:
-            names = names_text([sweep.label(system) for system in systems])
-            text += f". Not judged (only {runs}): {names}"
-    return f"{text}."
-
-
-def effect_ratio(analysis: Analysis) -> dict[str, float] | None:
-    """Of a confirmation the ratio of the gain with fresh runs to that of the runs of the choice
-    (Breuer et al. 2020), with its interval where the latter is taken as it was found; None of any
-    other sweep, and where there was no gain to repeat."""
-    confirms = analysis.sweep.about.confirms
-    first = confirms.get("naive_gain", 0.0)
-    found = next((c for c in analysis.primary if c.system == confirms.get("cell")), None)
-    if found is None or not first > 0:
-        return None
-    ends = (found.ci_low, found.delta, found.ci_high)
-    return dict(zip(("low", "ratio", "high"), (end / first for end in ends), strict=True))
-
-
-def _ratio_sentence(analysis: Analysis) -> str:
-    """What of the gain a confirmation repeats; "" without a ratio."""
-    ratio = effect_ratio(analysis)
-    if ratio is None:
-        return ""
-    low, share, high = (number(ratio[name], 2) for name in ("low", "ratio", "high"))
-    interval = f" ({level_text(analysis.sweep.about.alpha)} interval {low} to {high}, with "
-    interval += "the original gain taken as exact)"
-    return (
-        "The effect ratio, the gain of the fresh runs divided by that of the original runs, is "
-        f"{share}{interval * (not math.isnan(ratio['low']))}."
-    )
-
-
-def families_sentence(analysis: Analysis) -> str:
-    """What is corrected together, and which family decides; "" where nothing is corrected."""
-    sweep = analysis.sweep
-    if not _family(analysis):
-        return ""
-    if sweep.about.correct_over == TABLE:
-        return (
-            "All comparisons of the table share alpha: each family, the comparisons of a measure "
-            f"with a baseline, has 1/{analysis.num_families} of it. The intervals of the table are "
-            "not corrected."
-        )
-    text = "A family consists of the comparisons of one measure with one baseline"
-    if len({(mark, measure) for mark, measure, _ in analysis.compared}) > 1:
-        text += f"; {sweep.primary} decides, and the other measures and letters are separate "
-        text += "families, which are not corrected for each other"
-    return f"{text}. The intervals of the table are not corrected."
-
-
 def copies_sentence(analysis: Analysis) -> str:
     """The systems that equal others in every run and value; "" without any."""
     label = analysis.sweep.label
@@ -252,27 +170,16 @@ def remarks_on_values(analysis: Analysis) -> list[str]:
     return [*filter(None, [copies_sentence(analysis)]), *sentences_on_clusters(analysis)]
 
 
-def near_best_sentence(analysis: Analysis) -> str:
-    """The systems that are shown to be practically the best on the primary measure, within the
-    margin that was fixed before; "" without any but a single best."""
-    sweep, found = analysis.sweep, analysis.best_set
-    near = found.within(sweep.about.rope) if found else ()
-    if found is None or not near or (near == found.members and not found.others):
-        return ""
-    names = names_text([sweep.label(system) for system in near], most=5)
-    return (
-        f"{names} {'is' if len(near) == 1 else 'are'} less than {sweep.about.rope:g} below the "
-        f"best system in {found.measure}, whichever that is (limits of "
-        f"{level_text(sweep.about.alpha)} for all systems at once)."
-    )
+def warnings_of(analysis: Analysis) -> list[str]:
+    """What a reader must know before the numbers: rows that are missing, queries that are alike."""
+    missing = "" if analysis.sweep.interpolated else interpolated_sentence(analysis)
+    return [text for text in (missing, *remarks_on_values(analysis)) if text]
 
 
 def reservations(analysis: Analysis) -> list[str]:
     """The limits of this table's letters: a sentence each."""
     sweep = analysis.sweep
-    own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
-    sentences = [*sweep.notes, *filter(None, own)]
-    sentences += remarks_on_values(analysis)
+    sentences = [*sweep.notes, *remarks_on_values(analysis)]
     if sweep.about.eliminated:
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
@@ -366,28 +273,7 @@ def interpolated_sentence(analysis: Analysis) -> str:
         added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
         counts = f"over {added.family_size} comparisons, others over {others.family_size}"
         text += f"; p of {first} and +{first} is corrected {counts}"
-    return f"{text}.{own_model_sentence(analysis)}"
-
-
-def own_model_sentence(analysis: Analysis) -> str:
-    """What interpolation changes in the mean of the primary measure, against the same models alone;
-    "" where nothing can be tested."""
-    sweep = analysis.sweep
-    own = [c for c in analysis.own_model_comparisons if c.measure == sweep.primary]
-    if not own:
-        return ""
-    ranks = {system.name for system in sweep.interpolated if not system.alphas}
-    gains = [
-        f"{sweep.label(pair.baseline)}{' (RRF)' * (pair.system in ranks)} by "
-        f"{signed(pair.delta, sweep.digits)} "
-        f"({interval_text(pair, sweep.digits)}, p {decisive_p(pair)})"
-        for pair in sorted(own, key=lambda pair: -pair.delta)
-    ]
-    family = f", and p is corrected in a separate family ({own[0].correction})"
-    return (
-        f" Interpolation changes {names_text(gains)}; its runs are paired with those of the model "
-        f"alone{family * (own[0].family_size > 1)}."
-    )
+    return f"{text}."
 
 
 def _comparisons(rows: Sequence[System]) -> list[CellComparison]:

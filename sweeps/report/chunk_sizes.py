@@ -11,7 +11,8 @@ import pandas as pd
 from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.clusters import num_clusters
 from sweeps.report.chunking_file import (
     FORMAT,
     ChunkingFile,
@@ -21,8 +22,6 @@ from sweeps.report.chunking_file import (
     MeasuredOn,
     WithFirstStage,
 )
-from sweeps.report.clusters import num_clusters
-from sweeps.report.html import Section
 from sweeps.report.table import Table, TableCell, table, table_row
 from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
@@ -85,14 +84,12 @@ def bytes_text(number: int) -> str:
     return f"{number} bytes"
 
 
-def sections(analysis: Analysis) -> list[Section]:
+def tables(analysis: Analysis) -> list[Table]:
     """What the indexes cost, and the evidence that a reader gets."""
     if not analysis.sweep.indexes:
         return []
-    parts = [Section("What an index costs", tables=[cost_table(analysis)])]
-    if shown := evidence_table(analysis):
-        parts.append(Section("Evidence within a reader's budget", tables=[shown]))
-    return parts
+    shown = evidence_table(analysis)
+    return [cost_table(analysis), *([shown] if shown else [])]
 
 
 def cost_table(analysis: Analysis) -> Table:
@@ -120,7 +117,7 @@ def cost_table(analysis: Analysis) -> Table:
         f"indexes of {alone / 1e6:.2f} million together: chunks that several share, or that were "
         "stored, are read once."
     )
-    return table(heading, rows, caption=words)
+    return table(heading, rows, title="What an index costs", caption=words)
 
 
 def tokens_read(indexes: Mapping[str, IndexFacts]) -> tuple[int, int]:
@@ -164,7 +161,8 @@ def evidence_table(analysis: Analysis) -> Table | None:
         "the best chunks of the collection hold, read in their order as long as the next one fits "
         "into so many tokens. In bold with =: not distinguishable from the best of its column."
     )
-    return table(("chunks", *(f"{budget:,}" for budget in scores)), rows, caption=words)
+    heading = ("chunks", *(f"{budget:,}" for budget in scores))
+    return table(heading, rows, title="Evidence within a reader's budget", caption=words)
 
 
 def _share(cell: str, matrix: ScoreMatrix, best: Collection[str]) -> TableCell:

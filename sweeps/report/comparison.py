@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.unjudged import with_unjudged
+from sweeps.findings.analysis import Analysis, analyse
+from sweeps.findings.unjudged import with_unjudged
 from sweeps.systems.runs import Judgments, RunSystems, Systems, run_systems
 
 

@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from rank_core.stats.compare import TIE
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.report.drawing import (
     ALERT,
     BLUE,
@@ -37,7 +37,6 @@ from sweeps.report.drawing import (
 )
 from sweeps.report.forest import forest_plot
 from sweeps.report.merits import costs
-from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.store.records import trial_name
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.load import Sweep
@@ -63,12 +62,12 @@ _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _PALE = "#bbbbbb"
 
 
-def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
+def figures(analysis: Analysis) -> list[Drawing]:
     """Every figure for which the sweep has data, in the order of the page."""
     drawn = [
         forest_plot(analysis),
         query_bars(analysis),
-        heat_map(analysis, factors),
+        heat_map(analysis),
         learning_plot(analysis),
         # No run of its own has a system that was trained on each collection.
         None if analysis.sweep.separate_runs and analysis.means else strip_plot(analysis),
@@ -78,7 +77,7 @@ def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
 
 
 @style()
-def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
+def heat_map(analysis: Analysis) -> Drawing | None:
     """The primary measure and its difference from the baseline by window and stride, a panel for
     each crossed grid."""
     grids = crossed_grids(analysis.sweep, analysis.cells)
@@ -117,7 +116,7 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
         "heat",
         f"heat map: mean {primary} by window and stride",
         heading="Window and stride",
-        caption=f"{words} {factor_text(factors)}".strip(),
+        caption=words,
     )
 
 

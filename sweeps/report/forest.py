@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rank_core.stats.compare import CellComparison
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.report.drawing import (
     BAND,
     BLUE,
@@ -112,12 +112,12 @@ def _beside(axes: Axes, place: float, text: str, **style: Any) -> None:
 
 
 def _interval(test: CellComparison | None) -> tuple[float, float]:
-    """Of queries and seeds; with one seed that of the queries alone."""
+    """Of queries and seeds, of the family at once; with one seed that of the queries alone."""
     if test is None:
         return math.nan, math.nan
     if math.isnan(test.p_both):
         return test.ci_queries_low, test.ci_queries_high
-    return test.ci_low, test.ci_high
+    return test.in_family.ci_low, test.in_family.ci_high
 
 
 def _untested(sweep: Sweep, row: System) -> str:

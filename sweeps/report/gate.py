@@ -16,8 +16,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.looks import half_width, interval_of_look, parts_of
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
-from sweeps.report.analysis import Analysis
-from sweeps.report.clusters import num_clusters
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.clusters import num_clusters
 from sweeps.terminal.notation import signed
 from sweeps.terminal.text import numbered
 

@@ -11,13 +11,13 @@ from typing import Any
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.multiplicity import MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import usual_label
 from sweeps.systems.costs import VECTORS, costs_of
 from sweeps.systems.system import System
-from sweeps.terminal.notation import ONE_RUN, interval_text, names_text, p_text, signed
+from sweeps.terminal.notation import ONE_RUN, difference_text, names_text, p_text, signed
 from sweeps.terminal.text import in_words
 
 MOST_WORDS = 25
@@ -122,8 +122,7 @@ def _sentence(analysis: Analysis, row: System, test: CellComparison | None) -> s
         return _shortened(form, name)
     if test is None:
         return _shortened(f"Use {{}}: {value}, not compared with another system.", name)
-    interval = interval_text(test.in_family, sweep.digits, "paper").removesuffix(ONE_RUN)
-    gain = f"{signed(test.delta, sweep.digits)} {interval}"
+    gain = difference_text(test, sweep.digits).removesuffix(ONE_RUN)
     p = f"p {p_text(test.p_both_adjusted)}"
     base = called(analysis, test.baseline)
     if test.fewest_seeds < LEAST_SEEDS:

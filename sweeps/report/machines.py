@@ -1,6 +1,6 @@
 """The warning of a report whose comparisons are also comparisons of machines."""
 
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.systems.machines import UnlikeSides, unlike_sides
 from sweeps.terminal.text import numbered
 

@@ -1,15 +1,17 @@
-"""The figures of merit at the top of a page: what the choice gains and what it costs."""
+"""The three figures at the top of a page: what the choice reaches, what of its gain remains after
+allowing for the choice, and what it costs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.effect import allowed_gain
 from sweeps.report.headline import Headline
 from sweeps.report.html import Merit
 from sweeps.systems.costs import costs_of
-from sweeps.systems.system import System
-from sweeps.terminal.notation import interval_text, signed
+from sweeps.terminal.notation import number, signed
 
 T = TypeVar("T")
 
@@ -27,11 +29,8 @@ class CostsOfRows:
 def costs(analysis: Analysis) -> CostsOfRows:
     """What a use of each system costs, else seconds, of all rows that have a score and were not
     eliminated; a row with the first stage costs what its cell does."""
-    sweep, eliminated, known = (
-        analysis.sweep,
-        analysis.sweep.about.eliminated,
-        costs_of(analysis.sweep),
-    )
+    sweep, known = analysis.sweep, costs_of(analysis.sweep)
+    eliminated = sweep.about.eliminated
     cells = [s.name for s in analysis.cells if s.num_used and s.name not in eliminated]
     if cells and all(known.of.get(cell) for cell in cells):
         return CostsOfRows(_of_rows(analysis, {cell: known.of[cell] for cell in cells}), known.unit)
@@ -50,29 +49,31 @@ def _of_rows(analysis: Analysis, of: Mapping[str, T]) -> dict[str, T]:
 
 
 def merits(analysis: Analysis, said: Headline) -> list[Merit]:
-    """The gain of the choice with its interval, and its cost. A smoke test has none."""
-    row = {row.name: row for row in analysis.rows}.get(said.system)
-    if row is None:
+    """Those of the choice; none of a smoke test."""
+    sweep = analysis.sweep
+    if not said.system or said.mean is None:
         return []
-    sweep, known = analysis.sweep, costs(analysis)
-    found = []
-    if test := analysis.chosen:
-        interval = interval_text(test.in_family, sweep.digits, "paper")
-        name = _named(test.delta, sweep.label(test.baseline))
-        found = [Merit(name, signed(test.delta, sweep.digits), detail=interval)]
-    if sweep.primary in sweep.about.first_stage and not analysis.first_stage:  # a mean alone
-        gain = row.mean(sweep.primary) - sweep.about.first_stage[sweep.primary]
-        name = _named(gain, "the first stage")
-        found.insert(0, Merit(name, signed(gain, sweep.digits), detail="not tested"))
-    return [*found, *([_cost(analysis, row, known)] if row.name in known.of else [])]
+    alone = ""
+    if said.mean_alone is not None:
+        alone = f"{number(said.mean_alone, sweep.digits)} without {sweep.first_stage_name}"
+    mean = number(said.mean, sweep.digits)
+    found = [Merit(f"{sweep.primary} on {sweep.split}", mean, detail=alone)]
+    gain = allowed_gain(analysis)
+    if not math.isnan(gain):
+        name = f"Gain over {sweep.label(said.reference)}, allowing for the choice"
+        found.append(Merit(name, signed(gain, sweep.digits)))
+    known = costs(analysis)
+    if said.system in known.of:
+        found.append(_cost(analysis, said.system, known))
+    return found
 
 
-def _cost(analysis: Analysis, row: System, known: CostsOfRows) -> Merit:
+def _cost(analysis: Analysis, row: str, known: CostsOfRows) -> Merit:
     """The cost of a system, with the range over its seeds or beside the baseline's."""
-    value, base = known.of[row.name], known.of.get(analysis.sweep.baseline)
+    value, base = known.of[row], known.of.get(analysis.sweep.baseline)
     whole = analysis.sweep.label(analysis.sweep.baseline)
     detail = f"{value / base:.1f} × {whole}" if base else ""
-    if (ends := known.ends.get(row.name)) and ends[0] < ends[1]:
+    if (ends := known.ends.get(row)) and ends[0] < ends[1]:
         detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
     return Merit("Cost", cost_number(value), known.unit, detail)
 
@@ -80,8 +81,3 @@ def _cost(analysis: Analysis, row: System, known: CostsOfRows) -> Merit:
 def cost_number(cost: float) -> str:
     """Three digits at least: `676`, `1.02`, `12,345`."""
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
-
-
-def _named(gain: float, reference: str) -> str:
-    """`Gain over BM25`; a loss is called one."""
-    return f"Gain over {reference}" if gain >= 0 else f"Loss against {reference}"

@@ -7,8 +7,7 @@ from typing import Any
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
-from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions
+from sweeps.findings.analysis import Analysis
 from sweeps.report.headline import headline
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
@@ -55,7 +54,6 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         _usage(facts),
         "## Tested",
         markdown_text(f"The choice of the sweep: {headline(analysis).text}"),
-        markdown_text(" ".join(conclusions(analysis))),
         markdown(paper_table(analysis)).strip(),
         markdown_text(_run_choice(analysis, facts)),
         "## Data and origin",

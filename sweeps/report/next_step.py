@@ -1,33 +1,21 @@
 """The command that follows from a result, as it is printed: it runs without a change."""
 
-import math
 import re
 import shlex
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rank_core.errors import BadInput
-from rank_core.stats.design import (
-    Variances,
-    planned_power,
-    planned_variances,
-    seeds_needed,
-)
 from rank_core.stats.scopes import LEAST_SEEDS
+from sweeps.findings.analysis import Analysis
 from sweeps.plan.next_command import asked_of, confirming, copied_from, our_command, resumed, seeded
-from sweeps.report.analysis import Analysis
-from sweeps.report.reliability import POWER, goal_of
 from sweeps.store.sweep_file import advisable, command_in
 from sweeps.systems.load import Sweep
 from sweeps.systems.order import ROUNDING
 from sweeps.terminal.command_line import SCRIPT
-from sweeps.terminal.notation import has_two_runs, names_text, percent
+from sweeps.terminal.notation import has_two_runs, names_text
 from sweeps.terminal.text import about
 
 BELOW_FIRST_STAGE = "docs/troubleshooting.md (My model is worse than BM25)"
-FEW_SEEDS = 5
-"""More seeds than this are no next step, but a design."""
-TWO_SEEDS = "Two seeds cannot decide: three are needed."
 HERE = "DIR"
 """The folder of a sweep in its own report, which may be anywhere."""
 _UNTRAINED = re.compile(r"bm25[a-z]?|rm3|tf|idf|tfidf|qld?|dirichlet|dph|pl2|first|stage")
@@ -51,67 +39,127 @@ class NextStep:
         return [*lines, *[copied] * bool(self.works_on)]
 
 
-def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
-    """The step that follows from the result; None where none does. `where` is the sweep's folder or
-    URI; commands then run in the reader's working directory."""
-    sweep, two = analysis.sweep, any(map(has_two_runs, analysis.primary))
-    if sweep.third_party:
-        return _of_runs(analysis, two=two)
+@dataclass(frozen=True)
+class _Place:
+    """An analysis, and from where its commands are run."""
 
-    def step(why: str, command: str) -> NextStep:
-        if not advisable(sweep.about.command):  # described by hand, or forged
+    analysis: Analysis
+    where: str
+
+    @property
+    def sweep(self) -> Sweep:
+        """The sweep of the analysis."""
+        return self.analysis.sweep
+
+    def step(self, why: str, command: str) -> NextStep:
+        """A step by the sweep's own command, from the reader's working directory."""
+        if not advisable(self.sweep.about.command):  # described by hand, or forged
             return NextStep(why)
-        if where == HERE:
+        if self.where == HERE:
             return NextStep(why, command)
-        driven = copied_from(sweep.about, sweep.stored)
-        return NextStep(why, command_in(sweep.about.directory, command), driven)
+        driven = copied_from(self.sweep.about, self.sweep.stored)
+        return NextStep(why, command_in(self.sweep.about.directory, command), driven)
 
-    def own(name: str, *words: str) -> str:
+    def of_folder(self, name: str, *words: str) -> str:
+        """A command on the sweep's folder."""
         here = " ".join([SCRIPT, name, HERE, *words])
-        return here if where == HERE else our_command(name, where, *words)
+        return here if self.where == HERE else our_command(name, self.where, *words)
 
-    if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        resume = resumed(
-            asked_of(sweep.about), sweep.about.command, stopped=bool(sweep.about.stopped)
-        )
-        return step("The command trains only the missing trials.", resume)
-    if not analysis.primary or sweep.about.smoke_test:
+    def with_seeds(self, why: str, number: int) -> NextStep:
+        """The sweep with so many seeds."""
+        about = self.sweep.about
+        return self.step(why, seeded(asked_of(about), about.seeds, number))
+
+
+def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
+    """The step that follows from the result: that of the first rule that holds; None where none
+    does. `where` is the sweep's folder or URI; commands then run in the reader's working
+    directory."""
+    if analysis.sweep.third_party:
+        return _of_runs(analysis, two=any(map(has_two_runs, analysis.primary)))
+    if analysis.sweep.about.smoke_test:
         return None
-    if sweep.serving:
-        return NextStep(
-            "The export has the model and its serving.json.", own("export", "--to", "model")
-        )
-    if sweep.indexes:
-        return NextStep("docs/tutorial-embeddings.md puts report/chunking.json to use in an index.")
-    if _is_below_first_stage(analysis):
-        return NextStep(_raise_first(sweep))
-    if all(math.isnan(c.p_both) for c in analysis.primary):
-        cost = _cost(sweep, 3)
-        why = f"One planned comparison needs three seeds, a table five{cost}."
-        return step(why, seeded(asked_of(sweep.about), sweep.about.seeds, 3))
-    significant = [c for c in analysis.primary if c.significant(sweep.about.alpha)]
-    if not significant:
-        variances = _variances(analysis)
-        if variances is None:  # which a design would refuse, too
-            why = "A smaller difference needs more queries."
-            return (
-                step(TWO_SEEDS, seeded(asked_of(sweep.about), sweep.about.seeds, 3))
-                if two
-                else NextStep(why)
-            )
-        number, why = _more_seeds(analysis, variances)
-        if two and number:
-            return step(why, seeded(asked_of(sweep.about), sweep.about.seeds, number))
-        return NextStep(why, own("design", "--delta", f"{sweep.about.rope:g}"))
-    if analysis.choice is None or analysis.choice.cell in ("", sweep.baseline):
+    place = _Place(analysis, where)
+    return next((step for rule in RULES if (step := rule(place))), None)
+
+
+def _unfinished(place: _Place) -> NextStep | None:
+    if not any(row.seeds("planned", "running") for row in place.analysis.cells):
         return None
-    if sweep.about.confirms:
-        return NextStep("The confirmed model can be saved.", own("export", "--to", "model"))
+    about = place.sweep.about
+    resume = resumed(asked_of(about), about.command, stopped=bool(about.stopped))
+    return place.step("The command trains only the missing trials.", resume)
+
+
+def _serves(place: _Place) -> NextStep | None:
+    if not (place.sweep.serving and place.sweep.serving.file):
+        return None
+    return NextStep(
+        "The export has the model and its serving.json.", place.of_folder("export", "--to", "model")
+    )
+
+
+def _indexes(place: _Place) -> NextStep | None:
+    if not place.sweep.indexes:
+        return None
+    return NextStep("docs/tutorial-embeddings.md puts report/chunking.json to use in an index.")
+
+
+def _below_first_stage(place: _Place) -> NextStep | None:
+    return NextStep(_raise_first(place.sweep)) if _is_below_first_stage(place.analysis) else None
+
+
+def _too_few_seeds(place: _Place) -> NextStep | None:
+    test = place.analysis.chosen
+    if test is None or test.fewest_seeds >= LEAST_SEEDS:
+        return None
+    why = f"One planned comparison needs three seeds, a table five{_cost(place.sweep, 3)}."
+    return place.with_seeds(why, LEAST_SEEDS)
+
+
+def _undecided(place: _Place) -> NextStep | None:
+    test, sweep = place.analysis.chosen, place.sweep
+    if test is None or test.significant(sweep.about.alpha):
+        return None
+    few = _unevaluated(sweep)
+    more = f"; it evaluated {few}" if few else ""
+    why = f"A second look at this sweep costs alpha: plan it by the difference that matters{more}."
+    command = place.of_folder("design", "--delta", f"{sweep.about.rope:g}")
+    return NextStep(why, command) if test.baseline in _trained(place.analysis) else NextStep(why)
+
+
+def _trained(analysis: Analysis) -> list[str]:
+    return [row.name for row in analysis.cells if row.name not in analysis.sweep.deterministic]
+
+
+def _confirmed(place: _Place) -> NextStep | None:
+    if not place.sweep.about.confirms:
+        return None
+    return NextStep("The confirmed model can be saved.", place.of_folder("export", "--to", "model"))
+
+
+def _confirms(place: _Place) -> NextStep | None:
+    choice = place.analysis.choice
+    if choice is None or choice.cell in ("", place.sweep.baseline) or not place.analysis.chosen:
+        return None
     why = (
         "A confirmation trains the choice and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
-    return step(why, confirming(asked_of(sweep.about)))
+    return place.step(why, confirming(asked_of(place.sweep.about)))
+
+
+RULES: tuple[Callable[[_Place], NextStep | None], ...] = (
+    _unfinished,
+    _serves,
+    _indexes,
+    _below_first_stage,
+    _too_few_seeds,
+    _confirmed,
+    _undecided,
+    _confirms,
+)
+"""The first that holds says what to do."""
 
 
 def _is_below_first_stage(analysis: Analysis) -> bool:
@@ -144,44 +192,6 @@ def _unevaluated(sweep: Sweep) -> str:
         sweep.scores["query_id"].nunique(),
     )
     return f"{evaluated} of {asked} queries (evaluation.max_test_queries)" if asked else ""
-
-
-def _variances(analysis: Analysis) -> Variances | None:
-    """What a design assumes of this sweep; None where its baseline has no seeds."""
-    sweep = analysis.sweep
-    matrix = analysis.matrix(sweep.primary)
-    with suppress(BadInput):
-        return planned_variances(matrix, baseline=sweep.baseline, paired_seeds=analysis.paired)
-    return None
-
-
-def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
-    """The number of seeds, at most `FEW_SEEDS`, that finds the largest difference of the sweep as a
-    design plans, and why; 0 where more queries, or many more seeds, are needed."""
-    sweep = analysis.sweep
-    largest = max(analysis.primary, key=lambda c: abs(c.delta))
-    delta, Q = (
-        max(sweep.about.rope, abs(largest.delta)),
-        len(analysis.matrix(sweep.primary).query_ids),
-    )
-    which = "the largest here" if delta > sweep.about.rope else "the margin"
-    found = f"a difference of {delta:.3f}, {which},"
-    goal = goal_of(largest, delta, sweep.about.alpha)
-    needed = seeds_needed(variances, goal, num_queries=Q)
-    have = min(c.fewest_seeds for c in analysis.primary)
-    if have < LEAST_SEEDS and needed <= FEW_SEEDS:
-        number = int(needed)
-        train = "Add a third seed" if number == 3 else f"Train {number} seeds"
-        at_power = f"is then found with {percent(POWER)} power or more"
-        found = f"A{found.removeprefix('a')}"
-        return number, f"{train}: two cannot settle it. {found} {at_power}{_cost(sweep, number)}."
-    number = max(LEAST_SEEDS, int(have))
-    power = percent(planned_power(variances, goal, num_seeds=number, num_queries=Q))
-    few = _unevaluated(sweep)
-    more = "more queries, or many more seeds."
-    if few:
-        more = f"more queries first. The sweep evaluated {few}."
-    return 0, f"{number} seeds find {found} with {power} power: a decision needs {more}"
 
 
 def _cost(sweep: Sweep, num_seeds: int) -> str:

@@ -6,42 +6,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rank_core.stats.positions import PositionCurves
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.every import COST
+from sweeps.findings.every import findings as rows_of
+from sweeps.findings.finding import Finding
 from sweeps.report import chunk_sizes
-from sweeps.report.agreement import Agreement, shared_documents
-from sweeps.report.analysis import Analysis
-from sweeps.report.caption import copies_sentence, not_distinguishable, without_variance
-from sweeps.report.conclusions import (
-    answer,
-    below_first_stage,
-    conclusions,
-    confirmation,
-    correction,
-    fates,
-    of_search,
-    scope,
-)
+from sweeps.report.caption import warnings_of
+from sweeps.report.finding_table import finding_table
 from sweeps.report.headline import headline
 from sweeps.report.html import Section, render
-from sweeps.report.interactions import interaction_sentences
 from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.positions import position_results, position_table
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
-from sweeps.report.reliability import (
-    Reliability,
-    best_gain,
-    pairing_sentence,
-    power,
-    reliability_results,
-    reliability_sentences,
-    seed_variance,
-    stability,
-)
 from sweeps.report.results import json_text, page_table, shared_results
 from sweeps.report.table import Table, table
-from sweeps.report.unjudged import unjudged_sentences
-from sweeps.systems.access import Access, access_sentence
+from sweeps.systems.access import Access
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import query_set_means, query_sets
 
@@ -50,121 +31,111 @@ if TYPE_CHECKING:  # draws, which `verify` does not need
 
 
 @dataclass(frozen=True)
-class Findings:
+class Content:
     """The analysis of a sweep and all that its page shows beside it."""
 
     analysis: Analysis
-    reliability: Reliability
     figures: Sequence["Drawing"] = ()
     accesses: Sequence[Access] = ()  # to the test values
     queries: Sequence[Moved] = ()  # what `queries.html` shows
-    agreement: Sequence[Agreement] = ()
     places: PositionCurves | None = None  # the measure by the place of the evidence
 
+    @property
+    def findings(self) -> list[Finding]:
+        """The rows of all questions."""
+        return rows_of(self.analysis, self.accesses)
 
-def sentences(findings: Findings) -> list[str]:
-    """The verdict and what qualifies it: at most nine."""
-    said = reliability_sentences(findings.analysis, findings.reliability)
-    return [*conclusions(findings.analysis), *said]
 
-
-def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> str:
-    """The numbers of the page, their variance components, its sentences and `more`; NaN is null."""
-    sweep = findings.analysis.sweep
-    results = shared_results(findings.analysis) | {
-        "conclusions": sentences(findings),
+def results_json(content: Content, more: Mapping[str, Any] | None = None) -> str:
+    """The numbers of the page, its findings and `more`; NaN is null."""
+    sweep = content.analysis.sweep
+    results = shared_results(content.analysis) | {
+        # The time of an access is no result: it is on the page alone.
+        "findings": [asdict(row) for row in rows_of(content.analysis)],
         "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
     }
-    if findings.agreement:
-        results["agreement"] = [asdict(row) for row in findings.agreement]
-    if findings.places:
-        results["positions"] = position_results(findings.analysis, findings.places)
-    results["reliability"] = reliability_results(findings.reliability)
+    if content.places:
+        results["positions"] = position_results(content.analysis, content.places)
     results["trials"] = sweep.trials.to_dict("records")
     results["lost_attempts"] = sweep.failures.to_dict("records")
     if serving := sweep.serving:
         tokens = {n: getattr(serving, n) for n in ("read_tokens", "separate_tokens")}
         results["serving"] = {**serving.setting, "systems": serving.rows, **tokens}
-    results |= chunk_sizes.results(findings.analysis)
+    results |= chunk_sizes.results(content.analysis)
     return json_text(results | dict(more or {}))
 
 
-def page(findings: Findings) -> str:
+def page(content: Content) -> str:
     """The whole page of a sweep as HTML text: the headline, then its sections."""
-    analysis = findings.analysis
+    analysis = content.analysis
     said = headline(analysis)
+    more = said.more[said.mean_alone is not None :]  # the first figure has it
     return render(
         "page.html",
         title=analysis.sweep.question,
-        answer=said.text,
-        notes=[*filter(None, [machines_sentence(analysis)])],
+        answer=said.sentence,
+        notes=[
+            *more,
+            *analysis.sweep.notes,
+            *warnings_of(analysis),
+            *filter(None, [machines_sentence(analysis)]),
+        ],
         facts=[],
-        sections=sections(findings),
+        sections=sections(content),
     )
 
 
-def sections(findings: Findings) -> list[Section]:
+FIGURES = {"queries": "Queries", "positions": "Queries", "pareto": "Cost"}
+"""{figure: the folded section that it is in}; the first figure is unfolded, others are about
+reliability."""
+
+
+def sections(content: Content) -> list[Section]:
     """The sections below the headline, in their order; a new one is an entry here."""
-    analysis, sweep = findings.analysis, findings.analysis.sweep
-    found = merits(analysis, headline(analysis))
-    at = int(bool(found))  # the first figure is that of the gains, where there are some
-    moved = moved_text(analysis, findings.queries)
-    sets, shown = _query_sets(analysis), page_table(analysis)
+    analysis, sweep = content.analysis, content.analysis.sweep
+    moved, shown = moved_text(analysis, content.queries), page_table(analysis)
     if moved and analysis.choice:
         shown = _linked(shown, analysis.choice.label)
     step = next_step(analysis)
     command = [("Next", step.command)] if step and step.command else []
-    words = step.why if step and not step.command else ""
     facts = " · ".join(_facts(sweep, sum(system.num_used for system in analysis.cells)))
-    link = (QUERY_PAGE, moved) if moved else None
-    parts = [
-        Section(merits=found, values=command, note=words, figures=findings.figures[:at]),
+    folded: dict[str, list[Drawing]] = {"Reliability": [], "Queries": [], "Cost": []}
+    for figure in content.figures:
+        if figure.name != "forest":
+            folded[FIGURES.get(figure.name, "Reliability")].append(figure)
+    found = {True: list[Finding](), False: list[Finding]()}
+    for row in content.findings:
+        found[row.question == COST].append(row)
+    return [
+        Section(
+            merits=merits(analysis, headline(analysis)),
+            values=command,
+            note=step.why if step and not step.command else "",
+        ),
         Section("Systems", tables=[shown], note=facts),
-        *chunk_sizes.sections(analysis),
-        Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
-        _places(findings),
-        Section("How sure is this?", groups=certainty_groups(findings), is_folded=True),
-        Section(link=link, figures=findings.figures[at:]),
+        Section(figures=[one for one in content.figures if one.name == "forest"]),
+        Section(
+            "Reliability",
+            tables=[finding_table(found[False], sweep.digits)],
+            figures=folded["Reliability"],
+            is_folded=True,
+        ),
+        Section(
+            "Queries",
+            link=(QUERY_PAGE, moved) if moved else None,
+            tables=[*_query_sets(analysis), *_places(content)],
+            figures=folded["Queries"],
+            is_folded=True,
+        ),
+        Section(
+            "Cost",
+            tables=[finding_table(found[True], sweep.digits), *chunk_sizes.tables(analysis)],
+            figures=folded["Cost"],
+            note=chunk_sizes.left_out(analysis) if sweep.indexes else "",
+            is_folded=True,
+        ),
         _reproduce(sweep),
     ]
-    return [part for part in parts if part]
-
-
-def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
-    """What qualifies the headline: sentences under five headings, without the empty ones."""
-    analysis, judged = findings.analysis, findings.reliability
-    sweep, step = analysis.sweep, next_step(analysis)
-    variance = seed_variance(analysis, judged)
-    own = [chunk_sizes.left_out(analysis)] if sweep.indexes else []
-    if sweep.serving:
-        own = [sweep.serving.cost]
-    groups = {
-        "Comparisons": [
-            *own, not_distinguishable(analysis),
-            answer(analysis), below_first_stage(analysis),
-            *interaction_sentences(analysis), scope(analysis), without_variance(analysis),
-            copies_sentence(analysis) * bool(analysis.primary),
-        ],
-        "Choice and correction": [
-            of_search(analysis), confirmation(analysis),
-            correction(analysis),
-            # The time of an access is no result: it is on the page alone.
-            best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
-        ],
-        "Seeds": [
-            *fates(analysis), variance,
-            pairing_sentence(sweep, judged.pairing, paired=analysis.paired),
-            stability(analysis, judged),
-            shared_documents(findings.agreement),
-        ],
-        "Unjudged documents": unjudged_sentences(analysis),
-        "Power and next step": [
-            *(power(analysis, judged) if variance else []),
-            step.why if step and step.command else "",
-        ],
-    }  # fmt: skip
-    told = {heading: [*filter(None, said)] for heading, said in groups.items()}
-    return [(heading, said) for heading, said in told.items() if said]
 
 
 def _linked(shown: Table, label: str) -> Table:
@@ -178,12 +149,11 @@ def _linked(shown: Table, label: str) -> Table:
     return replace(shown, rows=tuple(rows))
 
 
-def _places(findings: Findings) -> Section | None:
+def _places(content: Content) -> list[Table]:
     """The table of the measure by the place of the evidence, where that is known."""
-    if findings.places is None:
-        return None
-    shown = position_table(findings.analysis, findings.places)
-    return Section("Place of the evidence", tables=[shown], is_folded=True)
+    if content.places is None:
+        return []
+    return [replace(position_table(content.analysis, content.places), title="Place of the evidence")]
 
 
 def _query_sets(analysis: Analysis) -> list[Table]:
@@ -199,7 +169,8 @@ def _query_sets(analysis: Analysis) -> list[Table]:
     ]
     heading = "system", f"all ({sum(sizes.values())})", *(f"{n} ({sizes[n]})" for n in sizes)
     words = "The first column is the mean over all queries, not over the sets."
-    return [table(heading, rows, caption=words)]
+    title = f"{primary} by query set"
+    return [table(heading, rows, title=title, caption=words)]
 
 
 def _reproduce(sweep: Sweep) -> Section:
@@ -215,7 +186,7 @@ def _reproduce(sweep: Sweep) -> Section:
     seeds = [("seeds", ", ".join(map(str, sweep.about.seeds)))] if sweep.about.seeds else []
     versions = [(name, str(version)) for name, version in sweep.about.versions.items()]
     return Section(
-        "How to reproduce",
+        "Reproduce",
         code=sweep.about.command,
         values=[*seeds, *contents, *versions],
         note="The files beside this page: results.json has all numbers, unrounded; table.md, .tex "

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rank_core.stats.positions import IndexInterval, PositionCurves
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.report.drawing import (
     BLUE,
     INK,

@@ -10,8 +10,8 @@ import numpy as np
 
 from rank_core.parsing import parsed_toml
 from rank_core.stats.scopes import confidence_interval, scope_test
+from sweeps.findings.analysis import Analysis
 from sweeps.plan.reference import Published, values_text
-from sweeps.report.analysis import Analysis
 from sweeps.report.table import Table, TableCell, wrapped
 from sweeps.store.sweep_file import Cell
 from sweeps.systems.load import Sweep
@@ -121,12 +121,15 @@ def _is_same(
     )
 
 
+PUBLISHED = "Published: values of other people's runs, never tested."
+
+
 def with_published(shown: Table, analysis: Analysis) -> Table:
     """A table of the systems in the order of `analysis.rows`, with a column of published values
     with `--published`, where there are any."""
     if not analysis.published:
         return shown
-    words = f"{shown.caption} Published: values of other people's runs, never tested."
+    words = f"{shown.caption} {PUBLISHED}"
     return replace(
         shown,
         heading=(*shown.heading, "published"),

@@ -11,8 +11,8 @@ from rank_core.files import write_json
 from rank_core.parsing import parsed_json
 from rank_core.records import Collection
 from rank_core.stats.compare import TIE
-from sweeps.report.agreement import Lists, judgments, list_readers
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.lists import Lists, judgments, list_readers
 from sweeps.report.html import render
 from sweeps.report.table import table, table_row
 from sweeps.terminal.notation import MISSING, number, signed

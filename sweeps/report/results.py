@@ -19,27 +19,27 @@ import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
-from rank_core.stats.superiority import superiority
-from sweeps.report.analysis import Analysis
-from sweeps.report.caption import caption, effect_ratio, notes, reservations
-from sweeps.report.clusters import cluster_results
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.clusters import cluster_results
+from sweeps.findings.interactions import interaction_results
+from sweeps.findings.unjudged import judged_documents
+from sweeps.report.caption import caption, notes
 from sweeps.report.headline import headline
-from sweeps.report.interactions import interaction_results
-from sweeps.report.published import with_published
+from sweeps.report.legend import legend_of_letters, legend_of_tests
+from sweeps.report.published import PUBLISHED, with_published
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
-from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
-from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
+from sweeps.terminal.notation import decisive_p, difference_text, level_text, number
 
 SCHEMA_VERSION = 8
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
     "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline "
-    "num_queries superiority superiority_low superiority_high family_size correction paired_runs "
+    "num_queries family_size correction paired_runs "
     "significant se_queries ci_queries_low ci_queries_high p_queries_adjusted p_moderated "
-    "condensed_delta condensed_p condensed_letter bound_low bound_high bound_letter"
+    "condensed_delta condensed_p condensed_letter"
 ).split()
 
 
@@ -104,6 +104,7 @@ def results_table(
     alpha: float = 0.05,
     digits: int = 3,
     slots: Sequence[Slot] = (),
+    gains: Mapping[str, CellComparison] | None = None,
     third_party: bool = False,
     compact: bool = False,
     means: Mapping[str, Sequence[str]] | None = None,
@@ -111,13 +112,17 @@ def results_table(
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
     it fits a column of text; a `compact` one has means and letters alone. A mean of `means` follows
-    the columns of its collections. `slots` are the baselines of the letters, in their order."""
+    the columns of its collections. `slots` are the baselines of the letters, in their order, and
+    `gains` the tests of the rows, by default those with the first of them."""
     scores = Scores(rows, slots, alpha, digits)
     first, *further = measures = list(rows[0].seed_means)
 
+    def tested(row: System) -> CellComparison | None:
+        return row.test(first) if gains is None else gains.get(row.name)
+
     def difference(row: System) -> str:
-        if pair := row.test(first):
-            return f"{signed(pair.delta, digits)} {interval_text(pair, digits, 'paper')}"
+        if pair := tested(row):
+            return difference_text(pair, digits)
         return f"= {row.same_as}" if row.same_as else ""
 
     def seeds(row: System) -> TableCell:
@@ -137,7 +142,7 @@ def results_table(
         *map(scores.column, before),
         scores.column(first, spread=True),
         Column(f"Δ [{level_text(alpha)} CI]", difference),
-        Column("p", lambda row: decisive_p(pair) if (pair := row.test(first)) else ""),
+        Column("p", lambda row: decisive_p(pair) if (pair := tested(row)) else ""),
         *map(scores.column, further),
     ]
     return drawn(rows, columns, **words)
@@ -152,6 +157,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         alpha=sweep.about.alpha,
         digits=sweep.digits,
         slots=analysis.slots,
+        gains=analysis.gains,
         caption=caption(analysis, compact=compact),
         notes=() if compact else [*notes(analysis), *remarks],
         third_party=sweep.third_party,
@@ -162,7 +168,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
 
 
 def page_table(analysis: Analysis) -> Table:
-    """The table of a paper with the limits of its letters, without the other notes."""
+    """The table of a paper with a legend of two lines."""
     shown = paper_table(analysis)
     rows = shown.rows
     if all(row.cells[0].text.startswith(row.group) for row in rows):  # the labels say it
@@ -170,7 +176,10 @@ def page_table(analysis: Analysis) -> Table:
     align = "l".ljust(len(shown.align), "r")
     if analysis.published:  # its column is text, which wraps
         align = f"{align[:-1]}l"
-    return replace(shown, rows=rows, align=align, notes=tuple(reservations(analysis)))
+    papers = PUBLISHED if analysis.published else ""
+    legends = (legend_of_letters(analysis), legend_of_tests(analysis), papers)
+    lines = "\n".join(filter(None, legends))
+    return replace(shown, rows=rows, align=align, caption=lines, notes=())
 
 
 def results_csv(rows: Sequence[System]) -> str:
@@ -295,7 +304,6 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
-        "effect_ratio": effect_ratio(analysis),
         "own_model_comparisons": listed(analysis.own_model_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
@@ -338,24 +346,10 @@ def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)
-    line |= _superiority(comparison, analysis)
     line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)
     return line
-
-
-def _superiority(comparison: CellComparison, analysis: Analysis) -> dict[str, float]:
-    """The probability that a query is won; its interval needs independent queries."""
-    counts = comparison.wins, comparison.ties, comparison.losses
-    found = superiority(*counts, alpha=analysis.sweep.about.alpha)
-    alone = analysis.matrix(comparison.measure).by_query is None
-    low, high = (found.low, found.high) if alone else (math.nan, math.nan)
-    return {
-        "superiority": found.probability,
-        "superiority_low": low,
-        "superiority_high": high,
-    }
 
 
 def json_text(results: Mapping[str, Any]) -> str:

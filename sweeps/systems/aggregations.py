@@ -100,7 +100,7 @@ class Aggregation:
             of=self.cell,
             scores=scores,
             deterministic=True,
-            dev=self.dev,
+            dev={seed: self.dev},
             alphas={seed: (self.alpha,)},
         )
 

@@ -4,6 +4,7 @@ nothing else chooses."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from sweeps.store.sweep_file import FIRST_STAGE
@@ -100,7 +101,7 @@ def _candidates(sweep: Sweep, *, on_dev: bool) -> list[_Candidate]:
         means = {row.name: row.mean(sweep.primary) for row in cells if row.num_used}
     found = []
     if first := sweep.first_stage:
-        mean = first.dev if on_dev else first.mean(sweep.primary)
+        mean = first.dev_mean if on_dev else first.mean(sweep.primary)
         found += [_Candidate(FIRST_STAGE, first.label, "", mean)] * (not math.isnan(mean))
     considered = sweep.mixed if sweep.about.interpolate != "none" else ()
     for row in cells:
@@ -110,17 +111,29 @@ def _candidates(sweep: Sweep, *, on_dev: bool) -> list[_Candidate]:
                 _Candidate(own.name, own.label, row.name, mean)
                 for own in considered
                 if own.of == row.name and not own.identical_to
-                for mean in [own.dev if on_dev else own.mean(sweep.primary)]
+                for mean in [own.dev_mean if on_dev else own.mean(sweep.primary)]
             ]
     return found
 
 
 def dev_means(sweep: Sweep) -> dict[str, float]:
     """{cell: mean of the primary measure on dev, over seeds}; empty where nothing is known."""
-    if sweep.dev_scores.empty:
-        return {}
-    means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
-    return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
+    return {cell: fmean(own.values()) for cell, own in _dev_of_cells(sweep).items()}
+
+
+def dev_by_seed(sweep: Sweep) -> dict[str, dict[int, float]]:
+    """{row: {seed: mean of the primary measure on dev}} of all rows that have one."""
+    beside = [*sweep.mixed, *([sweep.first_stage] if sweep.first_stage else [])]
+    return {**_dev_of_cells(sweep), **{row.name: dict(row.dev) for row in beside if row.dev}}
+
+
+def _dev_of_cells(sweep: Sweep) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    if not sweep.dev_scores.empty:
+        means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
+        for (cell, seed), value in means.items():
+            found.setdefault(str(cell), {})[int(seed)] = float(value)
+    return found
 
 
 def with_rows(sweep: Sweep, rows: str) -> Sweep:

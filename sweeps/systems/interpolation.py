@@ -10,6 +10,7 @@ of its inputs and is written again when one has changed.
 import hashlib
 import io
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -148,13 +149,14 @@ def first_stage_of(sweep: Sweep) -> System | None:
     )
 
 
-def _first_stage_dev(sweep: Sweep) -> float:
+def _first_stage_dev(sweep: Sweep) -> dict[int, float]:
     """The mean of the candidates on dev; `sweep.json` of ranksweep 0.3 does not have it, and a
-    bundle of that version has not their values. NaN then."""
+    bundle of that version has not their values: empty then."""
     table = _first_stage_values(sweep)
     own = (table["split"] == "dev") & (table["measure"] == sweep.primary)
     known = sweep.about.first_stage_dev.get(sweep.primary)
-    return float(table.loc[own, "value"].mean()) if known is None else known
+    mean = float(table.loc[own, "value"].mean()) if known is None else known
+    return {} if math.isnan(mean) else {sweep.about.seeds[0]: mean}
 
 
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
@@ -239,7 +241,7 @@ def _interpolated(
         of=cell.cell,
         scores=scores,
         deterministic=same,
-        dev=float(on_dev.groupby("seed", observed=True)["value"].mean().mean()),
+        dev={int(k): float(v) for k, v in on_dev.groupby("seed")["value"].mean().items()},
         alphas={}
         if fusion.alpha is not None
         else {seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},

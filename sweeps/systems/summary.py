@@ -8,7 +8,6 @@ import numpy as np
 from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System
-from sweeps.terminal.text import numbered
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
 _MOST_SETS = 20
@@ -84,37 +83,22 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
 
 
 _FATES = {
-    "failed": ("failed", ", excluded from all means"),
-    "diverged": ("diverged", ", excluded from all means"),
-    "collapsed": ("collapsed", ", counted in the means as a result of the configuration"),
-    "running": ("still running", ", excluded from all means"),
-    "planned": ("not started", ""),
+    "failed": "failed",
+    "diverged": "diverged",
+    "collapsed": "collapsed",
+    "running": "still running",
+    "planned": "not started",
 }
-"""{status in which seeds failed or are missing: (its words, what follows from it)}."""
+"""{status in which seeds failed or are missing: its words}; collapsed ones count in the means."""
 
 
-def losses(cells: list[System]) -> list[str]:
-    """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
-    sentences = []
-    for status, (words, effect) in _FATES.items():
-        lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}
-        systems = [
-            f"{label} (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
-            for label, own in lost.items()
-        ]
-        if lost:
-            trials = numbered(sum(map(len, lost.values())), "trial")
-            sentences.append(f"{trials} {words}{effect}: {', '.join(systems)}.")
-    return sentences
-
-
-def lost_counts(cells: list[System]) -> dict[str, int]:
-    """{a status of `losses` in words: its trials}, of those that occur."""
-    counts = {
-        words: sum(len(system.seeds(status)) for system in cells)
-        for status, (words, _) in _FATES.items()
+def lost_seeds(cells: list[System]) -> dict[str, dict[str, list[int]]]:
+    """{words of a status in which seeds failed or are missing: {label: its seeds}}."""
+    found = {
+        words: {row.label: own for row in cells if (own := row.seeds(status))}
+        for status, words in _FATES.items()
     }
-    return {words: number for words, number in counts.items() if number}
+    return {words: lost for words, lost in found.items() if lost}
 
 
 @dataclass(frozen=True)

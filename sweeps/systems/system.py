@@ -42,9 +42,9 @@ class System:
     """Per query, on the reported split, of one seed where it is deterministic; empty for a cell,
     whose values are among those of its sweep."""
     deterministic: bool = False
-    dev: float = float("nan")
-    """Mean of the primary measure on dev, over seeds, of a row that is not a cell: those of cells
-    are in their sweep."""
+    dev: Mapping[int, float] = field(default_factory=dict)
+    """{seed: mean of the primary measure on dev} of a row that is not a cell: those of cells are in
+    their sweep."""
     alphas: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """{seed: its weight beside the first stage's, or those of its folds}; may be empty."""
     lists: Mapping[int, ListReader] = field(default_factory=dict)  # by seed, where they are known
@@ -116,6 +116,11 @@ class System:
     def num_launched(self) -> int:
         """The number of seeds that were started, however they ended."""
         return len(self.statuses) - len(self.seeds("planned"))
+
+    @property
+    def dev_mean(self) -> float:
+        """The mean on dev over seeds; NaN where it is not known."""
+        return float(np.mean([*self.dev.values()])) if self.dev else float("nan")
 
     def mean(self, measure: str) -> float:
         """The mean over seeds of the means over queries; NaN without a used seed."""

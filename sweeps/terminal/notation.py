@@ -84,6 +84,11 @@ def interval_text(pair: CellComparison, digits: int = 3, place: str = "text") ->
     return form.format(*(drawn(end, digits) for end in ends)) + ONE_RUN * single
 
 
+def difference_text(pair: CellComparison, digits: int = 3) -> str:
+    """`+0.177 [0.082, 0.272]`: a difference with the interval that holds for its family at once."""
+    return f"{signed(pair.delta, digits)} {interval_text(pair.in_family, digits, 'paper')}"
+
+
 def range_text(low: float, high: float, *, signs: bool = True) -> str:
     """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure, a dash
     where it is undefined."""

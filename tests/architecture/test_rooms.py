@@ -43,17 +43,18 @@ SWEEPS = {
     "sweeps.tracking": "terminal store",
     "sweeps.search": "terminal store plan",
     "sweeps.systems": "terminal store plan tracking",
-    "sweeps.report": "terminal store plan systems",
+    "sweeps.findings": "terminal store plan systems",
+    "sweeps.report": "terminal store plan systems findings",
     "sweeps.engine": "terminal store plan tracking search systems",
     "sweeps.positions": "terminal plan report",
     "sweeps.ray_engine": "terminal store plan search engine",
     "sweeps.speedup": "terminal store report ray_engine",
     "sweeps.forecast": "terminal store plan ray_engine",
-    "sweeps.launch": "terminal store plan tracking search systems report engine ray_engine "
-    "forecast",
-    "sweeps.commands": "terminal store plan tracking systems report engine launch",
+    "sweeps.launch": "terminal store plan tracking search systems findings report engine "
+    "ray_engine forecast",
+    "sweeps.commands": "terminal store plan tracking systems findings report engine launch",
     "sweeps": "terminal store plan systems report positions ray_engine speedup launch commands",
-    "ranksweep": "terminal store plan systems report launch commands",
+    "ranksweep": "terminal store plan systems findings report launch commands",
 }
 LEAVES = {
     "sweeps.positions": "sweeps.positional_bias",

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rank_core.stats.bootstrap import rank_stability
 from rank_core.trial.trial import TrialResult
 from sweeps.engine.kept_weights import KeptWeights
 from sweeps.engine.progress import Screen
@@ -47,10 +46,9 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
 
 @contextmanager
 def quick_reports() -> Iterator[None]:
-    """Reports without figures and with few drawn rankings, which take most of their time."""
+    """Reports without figures, which take most of their time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
-        patch.setitem(rank_stability.__kwdefaults__, "draws", 20)
+        patch.setattr("sweeps.report.build.figures", lambda analysis: [])
         yield
 
 

@@ -16,24 +16,19 @@ from rank_core.seeding import generator
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.ranks import RankRow, with_ranks
-from sweeps.report.analysis import Analysis
-from sweeps.report.caption import PAIRED, mean_sentence, notes, remarks_on_values
-from sweeps.report.clusters import num_clusters
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.clusters import num_clusters
+from sweeps.report.caption import notes
 from sweeps.report.comparison import RunComparison
-from sweeps.report.conclusions import paired_t_test
-from sweeps.report.interactions import interaction_sentences
 from sweeps.report.next_step import HERE
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
-from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import (
     answer_lines,
     collections_lines,
     fitting_lines,
-    legend,
-    marks_line,
-    p_columns,
+    legend_lines,
 )
 from sweeps.store.records import RESULT, SCORES
 from sweeps.store.sweep_file import FILE
@@ -67,13 +62,10 @@ def comparison_text(
         lines += ["", measure, *fitting_lines(analysis, measure)]
     for mean in () if compact else sweep.means:
         lines += ["", mean, *collections_lines(analysis, mean)]
-    meanings = _meanings(comparison, compact) if verbose else []
-    meant = [line for text in meanings for line in wrapped(text)]
-    lines += ["", *(meant if verbose else filter(None, [marks_line(analysis)]))]
-    lines += [""] * bool(lines[-1])
+    lines += ["", *legend_lines(analysis)]
     lines += [line for note in comparison.tie_notes for line in wrapped(note)]
-    more = [*interaction_sentences(analysis), *_reservations(comparison)]
-    return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose, more=more), ""])
+    lines += [""] * bool(lines[-1])
+    return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose), ""])
 
 
 def _compared(comparison: RunComparison) -> str:
@@ -91,22 +83,6 @@ def _compared(comparison: RunComparison) -> str:
         f"{primary.num_queries} queries of {where}; "
         f"{baselines if len(sweep.slots) > 1 else f'baseline {sweep.baseline}'}."
     )
-
-
-def _meanings(comparison: RunComparison, compact: bool) -> list[str]:
-    """What letters, columns and rows mean, and what the runs are, in sentences."""
-    analysis, sweep = comparison.analysis, comparison.sweep
-    fixed = sweep.deterministic
-    sentences = (
-        legend(analysis),
-        "" if compact or sweep.means else p_columns(analysis),
-        mean_sentence(analysis),
-        f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
-        f"Seeds are {PAIRED}." if analysis.paired else "",
-        *sweep.notes,
-        *remarks_on_values(analysis),
-    )
-    return [text for text in sentences if text]
 
 
 def all_pairs(analysis: Analysis) -> list[TestedPair]:
@@ -189,7 +165,6 @@ def write_files(
     from sweeps.report.build import write_files as write_all
 
     check_folder(folder, [part.where for run in comparison.runs for part in run.on.values()])
-    remarks = _reservations(comparison)
     systems: dict[str, dict[int, dict[str, str]]] = {}
     for run in comparison.runs:
         places = {query_set: shown_path(part.where) for query_set, part in run.on.items()}
@@ -204,14 +179,13 @@ def write_files(
                 one.name: {"file": one.where, "num_queries": len(one.qrels)} for one in judged
             },
             "tied_scores": comparison.tied,
-            "notes": [*notes(comparison.analysis), *comparison.tie_notes[1:], *remarks],
+            "notes": [*notes(comparison.analysis), *comparison.tie_notes[1:]],
             **({"ranks": [asdict(row) for row in ranks]} if ranks else {}),
             "pairs": [
                 {"comparison": pair.comparison.facts, "p_tukey": pair.p_tukey} for pair in pairs
             ],
         },
         label="tab:comparison",
-        remarks=remarks,
         compact=compact,
     )
     values = io.BytesIO()
@@ -235,15 +209,3 @@ def _values(comparison: RunComparison) -> pd.DataFrame:
     order = {measure: at for at, measure in enumerate(comparison.sweep.measures)}
     scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
     return scores[["system", "seed", "query_id", "measure", "value"]]
-
-
-def _reservations(comparison: RunComparison) -> list[str]:
-    """The bias of the paired t-test and of the best gain, and equivalence, where the runs show
-    them."""
-    fixed = comparison.sweep.deterministic
-    trained = [own for name, own in comparison.seeds.items() if name not in fixed]
-    if not trained or any(len(own) == 1 for own in trained):
-        return []
-    analysis, limits = comparison.analysis, comparison_limits(comparison.analysis)
-    sentences = (paired_t_test(analysis), best_gain(analysis, limits))
-    return [sentence for sentence in sentences if sentence]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rank_core.stats.ranks import rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.terminal.escape import from_csv
 from sweeps.terminal.notation import MISSING, level_text, number

@@ -25,8 +25,8 @@ from sweeps.commands.design import (
     main,
     plan,
 )
+from sweeps.findings.analysis import analyse
 from sweeps.plan.options import parse
-from sweeps.report.analysis import analyse
 from sweeps.systems.load import Sweep, load_sweep
 from sweeps.systems.runs import run_systems
 from tests.sweeps.systems.test_load import EIGHTEEN, write_sweep

@@ -10,6 +10,8 @@ import pytest
 
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
+from sweeps.findings import choice
+from sweeps.findings.analysis import analyse
 from sweeps.launch.command import main
 from sweeps.launch.confirmation import (
     Shortlist,
@@ -18,15 +20,11 @@ from sweeps.launch.confirmation import (
     find_shortlist,
 )
 from sweeps.plan.options import Options, parse
-from sweeps.report.analysis import analyse
-from sweeps.report.caption import effect_ratio, reservations
-from sweeps.report.conclusions import confirmation
-from sweeps.report.reliability import assess, reliability_sentences
+from sweeps.report.headline import headline
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 from sweeps.systems.load import load_sweep
-from sweeps.terminal.notation import number
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.report.test_search import race, standing
 from tests.sweeps.systems.test_load import NAMES, read_values, write_sweep, write_values
@@ -206,23 +204,12 @@ CONFIRMS = {
 }
 
 
-def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_path):
+def test_a_confirmation_has_both_gains_and_no_new_choice(tmp_path):
     folder = write_sweep(tmp_path, confirms=CONFIRMS, seeds=(4, 5, 6), num_queries=60)
     analysis = analyse(load_sweep(folder))
     [one] = [one for one in analysis.primary if one.system == BEST]
-    text = confirmation(analysis)
-    assert "MaxP 64/48 was chosen on dev in window_stride" in text
-    assert "the best of 17 candidates (mean nDCG@10 0.912)" in text
-    assert "on test was +0.046 in the runs that chose it" in text
-    assert text.endswith(f"is {one.delta:+.3f} in these fresh ones.".replace("-", "−"))
-    ratio = effect_ratio(analysis)
-    ends = (one.ci_low, one.delta, one.ci_high)
-    assert [*ratio.values()] == pytest.approx([end / 0.0456 for end in ends])
-    [said] = [text for text in reservations(analysis) if "effect ratio" in text]
-    assert f" is {number(one.delta / 0.0456, 2)} (95% interval " in said
-    lost = {"confirms": CONFIRMS | {"naive_gain": -0.01}}
-    about = replace(analysis.sweep.about, **lost)
-    assert effect_ratio(replace(analysis, sweep=replace(analysis.sweep, about=about))) is None
-    words = reliability_sentences(analysis, assess(analysis))
-    assert not any("best on dev" in text or "--confirm" in text for text in words)
-    assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
+    said = headline(analysis)
+    assert (said.system, said.gain) == (BEST, one.delta)
+    rows = {row.name: row for row in choice.rows(analysis)}
+    assert rows["gain over FirstP in window_stride, which chose"].value == 0.0456
+    assert rows["candidates"].value == 17 and rows["mean on dev, which chose"].value == 0.9123

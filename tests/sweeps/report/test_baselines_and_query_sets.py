@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.report.analysis import analyse
+from sweeps.findings.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.systems.load import load_sweep
 from sweeps.systems.summary import query_set_means, query_sets
@@ -38,19 +38,19 @@ def test_all_families_of_a_table_share_alpha_where_that_is_asked_for(tmp_path: P
     declared = dict.fromkeys((NAMES[1], *NAMES[3:]), NAMES[1])
     folder = write_sweep(tmp_path, effect=0.02, baselines=declared, correction="holm")
 
-    def told(**over: str) -> tuple[dict[tuple[str, ...], float], str]:
+    def told(**over: str) -> tuple[dict[tuple[str, ...], float], list[float]]:
         results = json.loads((write_report(folder, **over).folder / "results.json").read_text())
         listed = [*results["comparisons"], *results["further_comparisons"]]
         p = {(c["measure"], c["system"], c["baseline"]): c["p_both_adjusted"] for c in listed}
-        return p, " ".join([*results["notes"], results["caption"]])
+        rows = [row for row in results["findings"] if row["name"] == "families that share alpha"]
+        return p, [row["value"] for row in rows]
 
     own, said = told()
-    assert "; nDCG@10 decides, and the other measures and letters are separate families" in said
+    assert said == []
     over, shared = told(correct_over="table")
     assert over == pytest.approx({key: min(1, 4 * p) for key, p in own.items()})
     assert any(0 < p < 0.2 for p in own.values())
-    assert "All comparisons of the table share alpha" in shared and "has 1/4 of it" in shared
-    assert "decides" not in shared and "Holm over 8-16 comparisons" in shared
+    assert shared == [4]
     about = replace(load_sweep(folder).about, correct_over="table")
     analysis = analyse(replace(load_sweep(folder), about=about))
     assert {c.family_size for c in analysis.comparisons} == {16}

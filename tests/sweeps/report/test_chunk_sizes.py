@@ -134,7 +134,7 @@ def test_usual_sizes_that_are_missing_are_named_with_the_reason(limit, indexes, 
 def test_without_a_finished_index_there_is_no_answer():
     analysis = analysis_of({"cut": 0.0, "small": 0.1}, dev={"cut": 0.0, "small": 0.1}, indexes={})
     assert chunk_sizes.chunking(analysis) == {}
-    assert chunk_sizes.sections(analysis) == [] and chunk_sizes.results(analysis) == {}
+    assert chunk_sizes.tables(analysis) == [] and chunk_sizes.results(analysis) == {}
 
 
 def test_chunking_json_has_tokens_and_characters():

@@ -1,7 +1,6 @@
 """The figures of a report: each appears with its data, none without, always the same bytes."""
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -14,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings import power
+from sweeps.findings.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.drawing import Drawing
 from sweeps.report.figures import (
@@ -24,7 +24,6 @@ from sweeps.report.figures import (
     pareto_plot,
     query_bars,
 )
-from sweeps.report.reliability import assess
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import EIGHTEEN, FIVE, read_values, write_sweep, write_values
 
@@ -91,7 +90,7 @@ def test_the_front_holds_what_no_cheaper_cell_beats(clear: Analysis, tmp_path: P
 def test_figures_follow_the_page_into_the_dark_and_tell_the_value_of_a_mark(
     clear: Analysis,
 ) -> None:
-    shown = {one.name: one.inline for one in figures(clear, assess(clear).factors)}
+    shown = {one.name: one.inline for one in figures(clear)}
     for text in shown.values():
         assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
         assert "hint: " not in text
@@ -150,8 +149,8 @@ def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         analysis = analyse(load_sweep(folder))
-        assert math.isnan(assess(analysis).limits[0].detectable)  # no t-test applies
-        figures(analysis, assess(analysis).factors)
+        assert power.rows(analysis) == []  # no t-test applies
+        figures(analysis)
         assert {one.p_both for one in analysis.comparisons} == {1.0}
 
 
@@ -160,7 +159,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
 ) -> None:
     monkeypatch.setattr(
         "sweeps.report.build.figures",
-        lambda analysis, trust: [shown for shown in [learning_plot(analysis)] if shown],
+        lambda analysis: [shown for shown in [learning_plot(analysis)] if shown],
     )
     report = write_report(
         write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20, log=True)

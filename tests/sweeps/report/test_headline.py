@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings.analysis import Analysis, analyse
 from sweeps.report.headline import MOST_WORDS, SMOKE_TEST, cost_text, headline
 from sweeps.systems.choice import with_rows
 from sweeps.systems.chunk_sizes import IndexFacts
@@ -85,7 +85,7 @@ def test_a_choice_that_is_not_shown_to_be_better_is_the_choice(tmp_path: Path) -
 
 def test_the_first_stage_may_be_the_choice(tmp_path: Path) -> None:
     found = analysed(tmp_path, strengths=(0.02, 0.02), num_queries=60)
-    first = replace(found.sweep.first_stage, dev=0.999)
+    first = replace(found.sweep.first_stage, dev={1: 0.999})
     said = headline(replace(found, sweep=with_rows(replace(found.sweep, first_stage=first), "")))
     assert said.system == "first_stage" and said.gain is None
     assert said.text.startswith("Keep BM25 (nDCG@10 0.")
@@ -94,7 +94,7 @@ def test_the_first_stage_may_be_the_choice(tmp_path: Path) -> None:
 def test_a_choice_that_is_worse_on_test_is_said_to_be(tmp_path: Path) -> None:
     found = analysed(tmp_path, strengths=(0.02, 0.02), num_queries=60)
     sweep = replace(found.sweep, mixed=(), interpolated=(), first_stage=replace(
-        found.sweep.first_stage, dev=0.0))  # fmt: skip
+        found.sweep.first_stage, dev={1: 0.0}))  # fmt: skip
     said = headline(analyse(sweep))
     assert said.significant and said.gain is not None and said.gain < 0
     assert ", on test worse than BM25: −" in said.sentence

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.__main__ import main
-from sweeps.report.analysis import analyse
+from sweeps.findings.analysis import analyse
 from sweeps.report.next_step import NextStep, next_step
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import (
@@ -30,30 +30,32 @@ def step_of(folder: Path, **changes: object) -> NextStep:
     return step
 
 
-def test_two_seeds_lead_to_the_third_where_it_would_decide(tmp_path: Path) -> None:
-    step = step_of(tmp_path, seeds=(1, 2), effect=0.3, num_queries=100)
-    assert "Add a third seed: two" in step.why and step.command.endswith("--num-seeds 3")
+@pytest.mark.parametrize("seeds", [(1,), (1, 2)])
+def test_too_few_seeds_lead_to_the_third(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    step = step_of(tmp_path, seeds=seeds, effect=0.3, num_queries=100)
+    assert "needs three seeds" in step.why and step.command.endswith("--num-seeds 3")
     assert re.search(r"about \d+ (s|min|h)", step.why), "what it costs"
 
 
-@pytest.mark.parametrize("seeds", [(1, 2), (1, 2, 3)])
-def test_where_seeds_find_nothing_no_training_is_proposed(
-    tmp_path: Path, seeds: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+def test_where_nothing_is_decided_a_second_look_is_planned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The power is that of the design, which the step names and which runs."""
-    step = step_of(
-        tmp_path, seeds=seeds, effect=0.001, num_queries=20, seed_deviation=0.05, **SAMPLED
-    )
+    changes = {"effect": 0.03, "num_queries": 20, "seed_deviation": 0.05, **SAMPLED}
+    folder = write_sweep(tmp_path, kinds=FIVE[:2], first_stage={}, **changes)
+    table = read_values(folder)
+    chosen = (table["split"] == "dev") & (table["cell"] == NAMES[1])
+    write_values(folder, table.assign(value=table["value"].mask(chosen, 0.9)))
+    step = next_step(analyse(load_sweep(folder)))
+    assert step is not None
+    assert "A second look at this sweep costs alpha" in step.why
     assert "20 of 400 queries (evaluation.max_test_queries)" in step.why
     assert "--num-seeds" not in step.command and " design " in step.command
-    delta, power = re.findall(
-        r"([\d.]+), the (?:largest here|margin), with (\d+)% power", step.why
-    )[0]
-    words = step.command.replace("DIR", str(tmp_path)).split()[1:]
-    words[words.index("--delta") + 1] = delta
-    assert main(words) == 0
-    [row] = re.findall(r"^3 .*$", capsys.readouterr().out, re.M)
-    assert abs(int(row.split()[3].strip("%")) - int(power)) <= 1  # at this number of queries
+    assert main(step.command.replace("DIR", str(folder)).split()[1:]) == 0, "as it is printed"
+
+
+def test_a_choice_that_is_better_is_confirmed(tmp_path: Path) -> None:
+    step = step_of(tmp_path, seeds=(1, 2, 3), effect=0.3, num_queries=100)
+    assert step.command.endswith("--confirm") and "without selection bias" in step.why
 
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2), (1, 2, 3)])

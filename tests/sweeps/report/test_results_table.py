@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from rank_core.stats.compare import CellComparison
-from sweeps.report.analysis import analyse
+from sweeps.findings.analysis import analyse
 from sweeps.report.caption import caption, notes
 from sweeps.report.html import table_part
 from sweeps.report.results import (

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings import looks, losses
+from sweeps.findings.analysis import Analysis, analyse
 from sweeps.report.caption import notes
-from sweeps.report.conclusions import conclusions
-from sweeps.report.page import Findings, page
-from sweeps.report.reliability import assess
+from sweeps.report.page import Content, page
 from sweeps.report.terminal import terminal_text
 from sweeps.systems.choice import choose, dev_means
 from sweeps.systems.load import load_sweep
@@ -72,14 +71,16 @@ def test_only_what_has_all_seeds_is_compared(analysis):
 
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
-    text = " ".join(conclusions(analysis))
-    assert "1 trial failed, excluded from all means: MaxP 128/128 (seed 3)" in text
-    losses = text[text.index("1 trial failed") :]
-    assert "MaxP 64" not in losses  # both others that left
+    rows = {row.name: row for row in losses.rows(analysis)}
+    assert rows["trials failed"].names == ("MaxP 128/128 (3)",) and rows["trials failed"].value == 1
+    assert rows.keys() == {"trials with scores", "trials failed"}, "not of both others that left"
 
 
 def test_page_and_terminal_mark_those_that_left(analysis):
-    assert "3 of 4 configurations were eliminated" in page(Findings(analysis, assess(analysis)))
+    rows = {row.name: row.value for row in looks.rows(analysis)}
+    assert rows["configurations of the race"] == 4
+    assert rows["left out before all their seeds"] == 3
+    assert "left out before all their seeds" in page(Content(analysis))
     lines = terminal_text(analysis, Path("index.html"), verbose=True).splitlines()
     assert sum(" out" in line for line in lines if line.startswith("MaxP")) == 3
     assert all(len(line) <= 80 for line in lines)

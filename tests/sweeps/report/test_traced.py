@@ -1,13 +1,14 @@
 """Every p of comparisons.csv is computed again from results.json alone, by docs/statistics.md."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from sweeps.report.build import write_report
 from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
-from tests.sweeps.report.test_reliability import told
 from tests.sweeps.systems.test_load import write_sweep
 
 DRAWS = 400_000
@@ -15,6 +16,11 @@ DRAWS = 400_000
 
 def two_sided(delta, se, df):
     return 2 * stats.t.sf(abs(delta) / se, df)
+
+
+def results_of(folder):
+    """results.json of a sweep's report."""
+    return json.loads((write_report(folder).folder / "results.json").read_text())
 
 
 def welch_p(delta, se, parts):
@@ -67,7 +73,7 @@ RULES = {
 @pytest.mark.parametrize("case", RULES)
 def test_every_p_is_computed_again(case, tmp_path):
     options = {"correction": "max-t"} | RULES[case]
-    results = told(write_sweep(tmp_path, num_queries=60, effect=0.01, **options)).results
+    results = results_of(write_sweep(tmp_path, num_queries=60, effect=0.01, **options))
     names = ("comparisons", "further_comparisons", "first_stage_comparisons")
     left_out = [name for family in results["families"] for name in family["left_out"]]
     assert bool(left_out) == (case == "one left out")
@@ -77,7 +83,7 @@ def test_every_p_is_computed_again(case, tmp_path):
 @pytest.mark.slow
 def test_the_p_of_a_row_with_the_first_stage_against_its_own_model_is_computed_again(tmp_path):
     cells = (*CELLS, ("maxp-w20-s20-2", "MaxP 20", "maxp"))
-    results = told(write_ranked_sweep(tmp_path, cells=cells, interpolate="all")).results
+    results = results_of(write_ranked_sweep(tmp_path, cells=cells, interpolate="all"))
     lines = results["own_model_comparisons"]
     assert {line["paired_runs"] for line in lines} == {True} and len(lines) == 6
     compute_again(results, lines)

@@ -13,7 +13,7 @@ from rank_core.settings.config import TrialConfig
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import systems_of
 from sweeps.commands.compare.output import comparison_text
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings.analysis import Analysis, analyse
 from sweeps.report.build import report_files
 from sweeps.report.comparison import compare_runs
 from sweeps.report.headline import headline

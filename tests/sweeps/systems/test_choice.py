@@ -120,8 +120,10 @@ def test_rows_with_the_first_stage_and_the_first_stage_are_candidates(mixed):
     dev = with_dev(mixed, dict.fromkeys(cells, 0.5))
 
     def over(first: float, *rows: float) -> Sweep:
-        own = tuple(replace(row, dev=value) for row, value in zip(mixed.mixed, rows, strict=True))
-        stage = replace(mixed.first_stage, dev=first)
+        own = tuple(
+            replace(row, dev={1: value}) for row, value in zip(mixed.mixed, rows, strict=True)
+        )
+        stage = replace(mixed.first_stage, dev={1: first})
         return replace(dev, mixed=own, first_stage=stage)
 
     found = choose(over(0.4, 0.6, 0.7))
@@ -135,7 +137,7 @@ def test_rows_with_the_first_stage_and_the_first_stage_are_candidates(mixed):
 
 
 def test_a_row_that_is_another_by_construction_is_no_candidate(mixed):
-    rows = tuple(replace(row, dev=0.99, alphas={1: (0.0,)}) for row in mixed.mixed)
+    rows = tuple(replace(row, dev={1: 0.99}, alphas={1: (0.0,)}) for row in mixed.mixed)
     found = choose(replace(mixed, mixed=rows))
     assert found and not found.is_mixed
 

@@ -10,7 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
-from sweeps.report.analysis import analyse
+from sweeps.findings.analysis import analyse
 from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.store.sweep_file import own_digest
 from sweeps.systems.load import load_sweep

@@ -92,7 +92,7 @@ def test_every_collection_and_their_mean_are_one_table(years: Path, tmp_path: Pa
     lines = comparison_text(found).splitlines()
     assert max(map(len, lines)) <= 80
     [heading] = [line for line in lines if line.startswith("system")]
-    assert heading.split() == "system runs y19 y20 mean diff 95% interval p".split()
+    assert heading.split() == "system runs y19 y20 mean Δ 95% interval p".split()
     results = json.loads((tmp_path / "results.json").read_text())
     assert {c["measure"] for c in results["comparisons"]} == {*found.sweep.measures}
     assert all(name in (tmp_path / "table.tex").read_text() for name in ("y19 RR", "mean RR"))

@@ -136,7 +136,6 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
     assert main([*arguments, "--deterministic", "sump.1", "--verbose"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--deterministic" not in shown
-    assert "without seed variance: sump.1." in shown
     (first, _) = csv.DictReader((tmp_path / "comparisons.csv").open())
     assert 0 < float(first["p_queries"]) < float(first["p_both"]) < 0.05
     text = (tmp_path / "table.md").read_text()
@@ -190,7 +189,7 @@ def test_one_run_per_system_has_conditional_letters_and_says_so(folder: Path) ->
     found = compare_runs(systems, folder / "qrels.txt")
     assert all(math.isnan(one.p_both) for one in found.analysis.comparisons)
     text = " ".join(comparison_text(found, verbose=True).split())
-    assert text.count("†: one training run") == 1 and "training runs of firstp.1 and maxp.1" in text
+    assert text.count("†: one") == 1 and "training runs of firstp.1 and maxp.1" in text
     assert " a " in text and not re.search(r"\d A ", text)
 
 
@@ -228,9 +227,9 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert list(results["systems"]) == ["firstp", "maxp", "sump"]
     kept = results["cells"][1]["measures"]["nDCG@10"]
     assert kept["mean"] == pytest.approx(expected[0].mean_system, rel=1e-14)
-    # Each run ranks d0 to d11 of which d0 to d2 are judged, three of the first ten or fewer.
-    agreement = {one["cell"]: one for one in results["agreement"]}["maxp"]
-    assert 0 < agreement["rbo_seeds"] < 1 and 0.2 < agreement["judged"] <= 0.3
+    # Each run ranks d0 to d11, of which two share nine or fewer of the first ten.
+    [shared] = [row["value"] for row in results["findings"] if row["question"] == "lists"]
+    assert 8 < shared < 10
     page = (out / "index.html").read_text()
     assert all(word not in page for word in ("launched", "All 9 trials", "split"))
     assert "rank, firstp (seed 1\xa02\xa03)" in (out / "queries.html").read_text()

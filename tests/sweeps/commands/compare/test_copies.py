@@ -10,7 +10,7 @@ import pytest
 
 from ranksweep import compare
 from sweeps.commands.compare.command import main, systems_of
-from sweeps.report.caption import not_distinguishable
+from sweeps.findings import best
 from sweeps.report.comparison import compare_runs
 from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
 
@@ -64,7 +64,7 @@ def test_table_terminal_page_results_and_gate_say_them(
     alone = [*words[:2], *words[3:]]
     assert main([*alone, "--out", f"{tmp_path}/both"]) == 0
     assert "no other system has a higher mean on these" in capsys.readouterr().out
-    assert "No comparison is possible: same equals a" in (tmp_path / "both/index.html").read_text()
+    assert "same equals a in every run" in (tmp_path / "both/index.html").read_text()
     assert main([*alone, "--gate", "--out", f"{tmp_path}/gate"]) == 5
     assert "undecided: same against a" in capsys.readouterr().out
 
@@ -75,5 +75,6 @@ def test_a_system_of_two_runs_is_not_judged_beside_the_best(runs: Path) -> None:
     assert found.best_set.others == ("b", "a")[: len(found.best_set.others)]
     other = compared(runs, "a", "c", two="b")
     assert other.best_set and other.best_set.two_runs == ("two",) and not other.best_set.others
-    assert not_distinguishable(other).endswith("Not judged (only two training runs): two.")
-    assert "has too few training runs to decide" in not_distinguishable(found)
+    for analysis in (other, found):
+        [few] = [row for row in best.rows(analysis) if row.name == "too few runs to be judged"]
+        assert few.names == ("two",)

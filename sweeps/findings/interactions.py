@@ -9,15 +9,14 @@ from rank_core.stats.clusters import joined
 from rank_core.stats.compare import CellComparison, compare_with
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.strata import difference_of_collections
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.finding import Finding
 from sweeps.systems.clusters import shared_columns
-from sweeps.terminal.notation import decisive_p, interval_text, level_text, signed
 
 TESTED = (
     "system baseline measure delta se_both ci_low ci_high p_queries p_both p_queries_adjusted "
     "p_both_adjusted correction family_size"
 ).split()
-_MOST = 4  # sentences; results.json has all
 
 
 @dataclass(frozen=True)
@@ -66,27 +65,22 @@ def _contrast(analysis: Analysis, columns: dict[str, str]) -> ScoreMatrix:
     return joined(matrix, *shared_columns(ids, sweep.clusters, sweep.query_keys))
 
 
-def interaction_sentences(analysis: Analysis) -> list[str]:
-    """A sentence for each system, the smallest p first."""
-    level = level_text(analysis.sweep.about.alpha)
-    found = sorted(
-        interactions(analysis),
-        key=lambda one: (one.test.p_both_adjusted, one.test.p_queries_adjusted),
-    )
-    sentences = [_sentence(analysis, one, level) for one in found[:_MOST]]
-    if len(found) > _MOST:
-        sentences.append(f"results.json has the other {len(found) - _MOST} under `interactions`.")
-    return sentences
-
-
-def _sentence(analysis: Analysis, one: Interaction, level: str) -> str:
-    label, test = analysis.sweep.label, one.test
-    (first, second), (here, there) = one.collections, one.gains
-    return (
-        f"The gain of {label(test.system)} over {label(test.baseline)} is "
-        f"{signed(here)} on {first} and {signed(there)} on {second}: a difference of "
-        f"{signed(test.delta)} ({level} interval {interval_text(test)}), p {decisive_p(test)}."
-    )
+def rows(analysis: Analysis) -> list[Finding]:
+    """The difference of the gains of a system on two collections, the smallest p first."""
+    label = analysis.sweep.label
+    return [
+        Finding(
+            "interactions",
+            f"gain over {label(one.test.baseline)}, {one.collections[0]} less {one.collections[1]}",
+            label(one.test.system),
+            one.test.delta,
+            one.test.ci_low,
+            one.test.ci_high,
+            one.test.p_both_adjusted,
+            link="the-mean-over-collections",
+        )
+        for one in sorted(interactions(analysis), key=lambda one: one.test.p_both_adjusted)
+    ]
 
 
 def interaction_results(analysis: Analysis) -> list[dict[str, Any]]:

@@ -38,16 +38,12 @@ Matrices = Mapping[str, ScoreMatrix]
 @dataclass(frozen=True)
 class Robustness:
     """The letter of a comparison; on condensed lists its difference, corrected p (with one run that
-    of the queries alone) and letter; the bounds of its difference, and its letter in the worst
-    case. NaN and "" without bounds."""
+    of the queries alone) and letter."""
 
     letter: str
     condensed_delta: float
     condensed_p: float
     condensed_letter: str
-    bound_low: float
-    bound_high: float
-    bound_letter: str
 
 
 @dataclass(frozen=True)

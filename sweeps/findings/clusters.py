@@ -8,12 +8,32 @@ from typing import Any
 from rank_core.data.groups import share_documents
 from rank_core.stats.clusters import design_effect
 from rank_core.stats.matrix import ScoreMatrix
-from sweeps.report.analysis import Analysis
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.finding import Finding, Unit
 from sweeps.terminal.notation import percent
 
 _UNEQUAL = 0.5
 """Where unequal clusters count as so small a share of their number, a report says so."""
 _VISIBLE = 0.005  # the smallest change that is not printed as 0%
+
+
+def rows(analysis: Analysis) -> list[Finding]:
+    """The clusters of the queries, and the queries that collections share."""
+    found = []
+    if (clusters := analysis.sweep.clusters) and analysis.tested:
+        matrix = next(iter((analysis.means or analysis.tested).values()))
+        count, name = len(matrix.query_ids), f"clusters of {matrix.num_queries} queries"
+        found.append(Finding("clusters", name, value=count, unit=Unit.COUNT,
+                             names=(clusters.source,), link=LINK))  # fmt: skip
+    if shared := _shared(analysis):
+        total, different, known = shared
+        name = f"different ones among {total} queries of the collections"
+        found.append(Finding("clusters", name, value=different, unit=Unit.COUNT,
+                             names=(f"by their {known}",), link=LINK))  # fmt: skip
+    return found
+
+
+LINK = "clusters-of-queries"
 
 
 def num_clusters(matrix: ScoreMatrix) -> int:

@@ -1,15 +1,12 @@
-"""The ranked lists of a sweep's trials, and the agreement of runs: the overlap of two runs of a
-system, and of runs of two systems."""
+"""The ranked lists of a sweep's runs, and how much of them two runs of the choice share."""
 
 import hashlib
 import math
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from csv import QUOTE_NONE
-from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +14,10 @@ import pandas as pd
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
-from rank_core.evaluate import cutoff_of
 from rank_core.records import Qrels
-from rank_core.stats.agreement import (
-    Ranks,
-    num_documents,
-    rank_biased_overlap,
-    ranks,
-    top_overlap,
-)
 from rank_core.stats.matrix import ScoreMatrix
+from sweeps.findings.analysis import Analysis
+from sweeps.findings.finding import Finding, Unit
 from sweeps.store.records import REMEDY, trial_name
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.load import Sweep
@@ -40,21 +31,6 @@ _WANTED = ("query_id", "doc_id")
 
 Lists = dict[str, list[str]]
 """{query_id: doc_ids, best first}."""
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """A system's runs against each other and against the baseline's, means over pairs of runs and
-    over queries; NaN without such a pair. `judged` is NaN without judgments."""
-
-    cell: str
-    num_runs: int
-    rbo_seeds: float
-    top_seeds: float
-    rbo_baseline: float
-    top_baseline: float
-    judged: float  # share of the first `judged_depth` documents that have a judgment
-    pooled: float  # documents of two lists together; NaN without a pair
 
 
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
@@ -104,38 +80,26 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
     }
 
 
-def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
-    """Every cell whose runs are here, in the order of the matrix, where these are two runs or more;
-    the runs of at most two cells are in memory."""
-    files = list_readers(sweep, matrix)
-    if sum(map(len, files.values())) < 2:
+def rows(analysis: Analysis) -> list[Finding]:
+    """The documents that two runs of the choice share in their first ten."""
+    sweep, choice = analysis.sweep, analysis.choice
+    matrix = analysis.whole.get(sweep.primary)
+    if choice is None or matrix is None or choice.system not in matrix.cells:
+        return []
+    readers = list_readers(sweep, matrix).get(choice.system, [])
+    if len(readers) < 2:
         return []
     queries = sampled(matrix.query_ids)
-    places: dict[str, dict[str, int]] = defaultdict(dict)
-    qrels = judgments(sweep)
-    depth = cutoff_of(sweep.primary) or TOP
-
-    def read(cell: str) -> tuple[list[Ranks], float]:
-        lists = [read_run(queries) for read_run in files.get(cell, [])]
-        shares = [judged_share(run, qrels, depth) for run in lists]
-        return [ranks(run, queries, places) for run in lists], _mean(shares)
-
-    def pooled(pairs: Sequence[tuple[Ranks, Ranks]]) -> float:
-        return _mean(np.mean(num_documents(*pair)) for pair in pairs)
-
-    def means(pairs: Sequence[tuple[Ranks, Ranks]]) -> tuple[float, float]:
-        tops = _mean(np.nanmean(top_overlap(*pair, TOP)) for pair in pairs)
-        return _mean(np.nanmean(rank_biased_overlap(*pair)) for pair in pairs), tops
-
-    base, base_judged = read(sweep.baseline)
-    rows = []
-    for cell in files:
-        is_base = cell == sweep.baseline
-        own, judged = (base, base_judged) if is_base else read(cell)
-        seeds, between = list(combinations(own, 2)), list(product(own, [] if is_base else base))
-        together = pooled([*seeds, *between])
-        rows.append(Agreement(cell, len(own), *means(seeds), *means(between), judged, together))
-    return rows
+    lists = [read(queries) for read in readers]
+    shared = [
+        len({*one[query][:TOP]} & {*other[query][:TOP]})
+        for one, other in combinations(lists, 2)
+        for query in one.keys() & other.keys()
+    ]
+    if not shared or not any(len(own) > TOP for run in lists for own in run.values()):
+        return []
+    name = f"documents that two runs share in their first {TOP}"
+    return [Finding("lists", name, choice.label, float(np.mean(shared)), unit=Unit.NUMBER)]
 
 
 def sampled(query_ids: Sequence[str]) -> list[str]:
@@ -160,22 +124,3 @@ def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
 def _mean(values: Iterable[float | np.floating]) -> float:
     numbers = [float(value) for value in values]
     return float(np.mean(numbers)) if numbers else math.nan
-
-
-def shared_documents(rows: Sequence[Agreement]) -> str:
-    """The number of documents that two runs share in their first ten, a mean over systems; "" where
-    two lists have no more documents, as all share them."""
-    together = _mean(row.pooled for row in rows if not math.isnan(row.pooled))
-    if not together > TOP:
-        return ""
-    shares = {
-        "seeds of a system": [row.top_seeds for row in rows],
-        "a system and the baseline": [row.top_baseline for row in rows],
-    }
-    parts = [
-        f"{TOP * np.nanmean(own):.1f} between {pair}"
-        for pair, own in shares.items()
-        if not np.isnan(own).all()
-    ]
-    lists = f"two lists together contain {together:,.0f} documents"
-    return f"Shared documents in the top {TOP}: {', '.join(parts)} ({lists})." if parts else ""

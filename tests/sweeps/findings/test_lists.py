@@ -1,7 +1,6 @@
 """Agreement of runs and the page of queries, from the runs that trials left."""
 
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,8 @@ from rank_core.data.trec import write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from sweeps.commands.report import main
-from sweeps.report.agreement import Agreement, agreements, sampled, shared_documents
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.findings.analysis import Analysis, analyse
+from sweeps.findings.lists import rows, sampled
 from sweeps.report.build import write_report
 from sweeps.report.query_page import moved_queries
 from sweeps.systems.load import load_sweep
@@ -44,44 +43,22 @@ def made(tmp_path: Path, list_of: Callable[[int, int, str], str], **changes: Any
     return analyse(load_sweep(folder))
 
 
-def found(analysis: Analysis) -> list[Agreement]:
-    return agreements(analysis.sweep, analysis.matrices[analysis.sweep.primary])
-
-
-def test_agreement_by_hand(tmp_path: Path) -> None:
-    # The baseline's seeds rank abc and acb; both of the other system's rank xyz in half the queries
-    # and abc in the others.
-    def list_of(place: int, seed: int, query_id: str) -> str:
-        if place == 0:
-            return "abc" if seed == 1 else "acb"
-        return "xyz" if query_id in ("q0", "q1") else "abc"
-
-    base, other = found(made(tmp_path, list_of))
-    # X = 1, 1, 3: .1 (1 + .5 .9 + .81) + .729; equal lists have 1, disjoint ones 0.
-    swapped = 0.1 * (1 + 0.45 + 0.81) + 0.729
-    assert base.rbo_seeds == pytest.approx(swapped) and base.top_seeds == 1
-    assert (other.rbo_seeds, other.top_seeds) == (pytest.approx(1), 1)
-    assert math.isnan(base.rbo_baseline) and math.isnan(base.top_baseline)
-    assert other.rbo_baseline == pytest.approx((1 + swapped) / 2 / 2)
-    assert other.top_baseline == 0.5
-    # Of q0 da and dx are judged, of the others nothing.
-    assert base.judged == pytest.approx(1 / 3 / 4) and other.judged == pytest.approx(1 / 3 / 4)
-
-
 @pytest.mark.parametrize(
-    ("letters", "words"),
-    [
-        ("abcdefghij", ""),  # ten documents: any two lists share all
-        ("ab", ""),
-        ("abcdefghijkl", "Shared documents in the top 10: 10.0 between seeds of a system, 8.0 "
-         "between a system and the baseline (two lists together contain 12 documents)."),
-    ],
-)  # fmt: skip
-def test_a_shared_top_is_said_where_lists_may_differ(tmp_path, letters, words) -> None:
-    def list_of(place: int, seed: int, query_id: str) -> str:
-        return letters[::-1] if place else letters
+    ("letters", "shared"), [("abcdefghij", []), ("ab", []), ("abcdefghijkl", [10.0])]
+)
+def test_a_shared_top_is_counted_where_lists_may_differ(
+    tmp_path: Path, letters: str, shared: list[float]
+) -> None:
+    """Of ten documents any two lists share all."""
+    found = rows(made(tmp_path, lambda place, seed, query_id: letters))
+    assert [row.value for row in found] == shared
 
-    assert shared_documents(found(made(tmp_path, list_of))) == words
+
+def test_the_shared_top_by_hand(tmp_path: Path) -> None:
+    """Two of the first ten of one run stand behind the first ten of the other."""
+    orders = {1: "abcdefghijkl", 2: "abcdefghklij"}
+    [found] = rows(made(tmp_path, lambda place, seed, query_id: orders[seed]))
+    assert found.value == 8
 
 
 def test_of_many_queries_the_same_sample_is_compared() -> None:
@@ -92,18 +69,20 @@ def test_of_many_queries_the_same_sample_is_compared() -> None:
 
 def test_a_sweep_without_runs_here_says_nothing_of_them(tmp_path: Path) -> None:
     folder = write_report(write_sweep(tmp_path, kinds=FIVE[:2], num_queries=20)).folder
-    assert "Agreement of runs" not in (folder / "index.html").read_text()
+    assert "documents that two runs share" not in (folder / "index.html").read_text()
     assert not (folder / "queries.html").exists()
-    assert "agreement" not in json.loads((folder / "results.json").read_text())
+    results = json.loads((folder / "results.json").read_text())
+    assert not [row for row in results["findings"] if row["question"] == "lists"]
 
 
 def test_a_run_that_is_none_is_refused(tmp_path: Path) -> None:
     analysis = made(tmp_path, lambda place, seed, query_id: "ab")
-    path = next(tmp_path.glob("trials/*/test.run.gz"))
-    for content in (b"no gzip", path.read_bytes()[:-20]):
-        path.write_bytes(content)
+    paths = [*tmp_path.glob("trials/*/test.run.gz")]
+    for content in (b"no gzip", paths[0].read_bytes()[:-20]):
+        for path in paths:
+            path.write_bytes(content)
         with pytest.raises(BadInput, match=r"test\.run\.gz must be a run as its trial wrote it"):
-            found(analysis)
+            rows(analysis)
 
 
 def test_queries_that_gained_and_lost_most_are_shown_with_their_documents(tmp_path: Path) -> None:
@@ -182,9 +161,7 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
     assert "\u202e" not in page and page.count("word") < 10 * 40
     summary = (tmp_path / "report" / "index.html").read_text()
-    assert "Shared documents" not in summary and 'href="queries.html"' in summary
-    rows = json.loads((tmp_path / "report" / "results.json").read_text())["agreement"]
-    assert [one["num_runs"] for one in rows] == [2, 2] and rows[0]["rbo_baseline"] is None
+    assert "runs share" not in summary and 'href="queries.html"' in summary
     before = first.read_bytes()
     assert (write_report(tmp_path).folder / "queries.html").read_bytes() == before  # without it
 
@@ -201,4 +178,4 @@ def test_a_report_of_a_uri_has_the_agreement_of_its_runs(tmp_path: Path) -> None
     remote = as_remote(write_ranked_sweep(tmp_path / "sweep"))
     assert main([remote.uri, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [one["num_runs"] for one in results["agreement"]] == [3, 3]
+    assert [row["name"] for row in results["findings"] if row["question"] == "lists"]

@@ -7,12 +7,12 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import systems_of
-from sweeps.report.comparison import compare_runs
-from sweeps.report.interactions import (
+from sweeps.findings.interactions import (
     interaction_results,
-    interaction_sentences,
     interactions,
+    rows,
 )
+from sweeps.report.comparison import compare_runs
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 QUERIES = [f"q{number}" for number in range(40)]
@@ -64,8 +64,9 @@ def test_each_further_collection_is_compared_with_the_first_in_one_family():
     assert {*found} == {("B", "y"), ("B", "z"), ("C", "y"), ("C", "z")}
     assert found["B", "z"].p_both_adjusted < 0.001 < found["B", "y"].p_both_adjusted
     assert all(one.family_size == 4 for one in found.values())
-    said = interaction_sentences(analysis)
-    assert said[0].startswith("The gain of B over A is +0.") and "on x and +0." in said[0]
+    [first, *_] = shown = rows(analysis)
+    assert len(shown) == 4 and first.p == min(row.p for row in shown)
+    assert (first.name, first.about) == ("gain over A, x less z", "B")
     assert len(interaction_results(analysis)) == 4
 
 
@@ -73,7 +74,7 @@ def test_one_collection_has_none():
     rng = np.random.default_rng(4)
     own = {"A": values(0.4, rng), "B": values(0.5, rng)}
     analysis = compare_runs({name: [one] for name, one in own.items()}).analysis
-    assert interactions(analysis) == [] and interaction_sentences(analysis) == []
+    assert interactions(analysis) == rows(analysis) == []
 
 
 def test_two_first_stages_stand_in_one_table(tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""What a sweep has found, in numbers: a module for each question, without prose."""
