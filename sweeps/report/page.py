@@ -153,7 +153,9 @@ def _places(content: Content) -> list[Table]:
     """The table of the measure by the place of the evidence, where that is known."""
     if content.places is None:
         return []
-    return [replace(position_table(content.analysis, content.places), title="Place of the evidence")]
+    return [
+        replace(position_table(content.analysis, content.places), title="Place of the evidence")
+    ]
 
 
 def _query_sets(analysis: Analysis) -> list[Table]:

@@ -261,6 +261,8 @@ def _lists(
     """The documents of some queries in the order of an interpolated trial, whose `table` has the
     alpha of each."""
     own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
+    if own.empty:
+        return {}
     name = trial_name(own["cell"].iloc[0], own["seed"].iloc[0])
     run = read_run(inputs.records.trial_folder(name) / f"{split}.run.gz")
     lists: dict[str, list[str]] = {}

@@ -39,7 +39,7 @@ from rank_core.lines import VisibleLog, beside, put
 from rank_core.models import check_model, model_class
 from rank_core.records import SPLITS, Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
-from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
+from sweeps.commands.doctor.finding import Diagnosis, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
@@ -60,7 +60,7 @@ def examine(arguments: argparse.Namespace) -> int:
     config = config_of(arguments)
     windows_given = any(word.startswith(CUT) for word in arguments.settings)
     sections = {"environment": machine(), "data": _data(config, windows_given=windows_given)}
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     for title, section in sections.items():
         put(title)
         for finding in section:
@@ -89,7 +89,7 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
     return config
 
 
-def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
+def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Diagnosis]:
     """The findings on a collection as a configuration reads it; inputs that a sweep would refuse
     are an error with the sweep's message."""
     try:
@@ -104,7 +104,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         limit = config.chunking.max_query_tokens
         cut, number = cut_queries(inputs, limit)
         if cut:
-            yield Finding(
+            yield Diagnosis(
                 "warning" if cut > number / 20 else "note",
                 f"{cut:,} of {number:,} queries have more than {limit} tokens",
                 "the model does not read their ends",
@@ -123,23 +123,23 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         steps = planned_steps(config, inputs) if "train" in collection.splits else None
         if steps and steps.remedy:
             what, why = f"training: {steps.text}", "next to nothing is learned"
-            yield Finding("warning", what, why, steps.remedy)
+            yield Diagnosis("warning", what, why, steps.remedy)
         check_model(config, inputs.backbone)
     except BadInput as error:
-        yield Finding("error", str(error))
+        yield Diagnosis("error", str(error))
 
 
-def _sizes(inputs: Inputs) -> Iterator[Finding]:
+def _sizes(inputs: Inputs) -> Iterator[Diagnosis]:
     collection, lengths = inputs.collection, inputs.tokens.lengths()
     queries = ", ".join(f"{len(split.queries):,} {n}" for n, split in collection.splits.items())
-    yield Finding(
+    yield Diagnosis(
         "ok",
         f"{collection.name} {collection.content_hash}: {len(collection.documents):,} documents "
         f"(mean {lengths.mean():,.0f}, median {np.median(lengths):,.0f}, longest {lengths.max():,} "
         f"tokens of {inputs.backbone.name}); queries: {queries}",
     )
     if absent := [name for name in SPLITS if name not in collection.splits]:
-        yield Finding(
+        yield Diagnosis(
             "note" if absent == ["train"] else "warning",
             f"no {' and no '.join(absent)} split",
             "a sweep trains on train, if it trains (chunk_size and serving do not), and chooses "
@@ -150,7 +150,7 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
     for name in ("dev", "test"):
         split = collection.splits.get(name)
         if split is not None and len(split.queries) < FEW_QUERIES:
-            yield Finding(
+            yield Diagnosis(
                 "warning",
                 f"{len(split.queries)} {name} queries",
                 "too few to detect real differences",
@@ -160,24 +160,24 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
 
 def recall(
     name: str, split: Split, evaluation: Evaluation, texts: Container[str] = frozenset()
-) -> Finding:
+) -> Diagnosis:
     """The finding on the candidates of a split. No first stage can find `texts`, which are no
     documents of the collection: training reads them as they are."""
     judged = [_relevant(split, query_id) for query_id in split.queries]
     if sum(map(len, judged)) and all(doc_id in texts for of_query in judged for doc_id in of_query):
         what = f"{name}: the relevant texts are not documents of the collection"
         if name == "train":
-            return Finding("ok", what)
+            return Diagnosis("ok", what)
         why = "no candidate can be relevant, so every measure is 0"
-        return Finding("error", what, why, "name them by the ids that the documents have")
+        return Diagnosis("error", what, why, "name them by the ids that the documents have")
     longest = max((num_ranked(split.candidates, query_id) for query_id in split.queries), default=0)
     recall = found_share(split, evaluation.depth, texts)
     number = numbered(min(evaluation.depth, longest), "candidate")
     result = f"{name}: {recall:.1%} of relevant documents are among {number}"
     if recall >= LOW_RECALL:
-        return Finding("ok", result)
+        return Diagnosis("ok", result)
     larger = ", or a larger evaluation.depth" if longest > evaluation.depth else ""
-    return Finding(
+    return Diagnosis(
         "error" if recall == 0 else "warning",
         result,
         "a reranker cannot find documents that the first stage missed",
@@ -186,13 +186,13 @@ def recall(
     )
 
 
-def what_judgments_tell(name: str, split: Split, ranker: str) -> Iterator[Finding]:
+def what_judgments_tell(name: str, split: Split, ranker: str) -> Iterator[Diagnosis]:
     """The findings on judgments of what a first stage showed, as clicks are, and on queries of
     which they say nothing. Training uses both."""
     if name == "train":
         return
     if depth := judged_depth(split.qrels, split.candidates):
-        yield Finding(
+        yield Diagnosis(
             "warning",
             f"{name}: {depth_note(depth, ranker)}",
             "a system that brings other documents to the top is measured as worse",
@@ -200,10 +200,10 @@ def what_judgments_tell(name: str, split: Split, ranker: str) -> Iterator[Findin
         )
     if number := num_without_relevant(split.qrels):
         note = without_relevant_note(number, len(split.qrels))
-        yield Finding("note", f"{name}: {note}", "they shrink all means and differences alike")
+        yield Diagnosis("note", f"{name}: {note}", "they shrink all means and differences alike")
 
 
-def unread_letters(name: str, collection: Collection) -> Iterator[Finding]:
+def unread_letters(name: str, collection: Collection) -> Iterator[Diagnosis]:
     """The finding on texts whose letters are not of the language that BM25 reads them as; `name` is
     the collection's as given."""
     own = LANGUAGES[collection.language or ENGLISH]
@@ -221,7 +221,7 @@ def unread_letters(name: str, collection: Collection) -> Iterator[Finding]:
         code = (codes or [UNDETERMINED])[0]
         fitting = [*codes, UNDETERMINED]
         choices = ", ".join(f"{own} for {LANGUAGES[own].name}" for own in fitting)
-    yield Finding(
+    yield Diagnosis(
         "warning",
         f"{strange / scripts.total():.0%} of the letters are of no script of {own.name}, the "
         "language in which BM25 reads the texts",
@@ -243,17 +243,17 @@ def _texts_alone(collection: Collection) -> frozenset[str]:
     )
 
 
-def gaps(collection: Collection) -> Iterator[Finding]:
+def gaps(collection: Collection) -> Iterator[Diagnosis]:
     """The findings on empty documents, and on relevant documents that the collection lacks."""
     documents = collection.documents
     empty = documents.num_blank() if isinstance(documents, DocumentStore) else 0
     if empty:
         what = f"{empty:,} of {len(documents):,} documents are empty"
-        yield Finding("note", what, "a model has nothing to read there")
+        yield Diagnosis("note", what, "a model has nothing to read there")
     for name, split in collection.splits.items():
         relevant = {doc_id for query_id in split.queries for doc_id in _relevant(split, query_id)}
         if absent := sorted(doc_id for doc_id in relevant if doc_id not in documents):
-            yield Finding(
+            yield Diagnosis(
                 "note",
                 f"{name}: {len(absent):,} of {len(relevant):,} relevant documents are missing, "
                 f"such as {absent[0]}",
@@ -272,12 +272,12 @@ def found_share(split: Split, depth: int, texts: Container[str] = frozenset()) -
     return sum(shares) / max(1, len(shares))
 
 
-def shared_queries(collection: Collection) -> Iterator[Finding]:
+def shared_queries(collection: Collection) -> Iterator[Diagnosis]:
     """The findings on dev queries that are in train, and test queries that are in either: texts
     that are equal except in case and white space. Such a query measures nothing."""
     queries = {name: split.queries for name, split in collection.splits.items()}
     for name, earlier, same in shared_texts(queries):
-        yield Finding(
+        yield Diagnosis(
             "warning",
             f"{name}: {len(same):,} of {len(queries[name]):,} queries with the text of a "
             f"{earlier} query, such as {same[0]}",
@@ -286,10 +286,10 @@ def shared_queries(collection: Collection) -> Iterator[Finding]:
         )
 
 
-def shared_subjects(collection: Collection) -> Iterator[Finding]:
+def shared_subjects(collection: Collection) -> Iterator[Diagnosis]:
     """The findings on groups of queries and relevant documents that training shares with others."""
     if groups := shared_groups(collection.splits):
-        yield Finding(
+        yield Diagnosis(
             "warning",
             f"{len(groups):,} groups have queries in several splits, such as {groups[0]}",
             "a model is tested on what it was trained on",
@@ -297,12 +297,12 @@ def shared_subjects(collection: Collection) -> Iterator[Finding]:
         )
     seen = seen_by([collection])
     if seen and not seen.is_high:
-        yield Finding("ok", seen.text)
+        yield Diagnosis("ok", seen.text)
     elif seen:
-        yield Finding("warning", seen.text, "a model may know them from training", KEEP_APART)
+        yield Diagnosis("warning", seen.text, "a model may know them from training", KEEP_APART)
 
 
-def clustered_queries(collection: Collection) -> Iterator[Finding]:
+def clustered_queries(collection: Collection) -> Iterator[Diagnosis]:
     """The finding on test queries that share relevant documents: their scores may be correlated,
     and a test that treats them as independent finds too much."""
     test = collection.splits.get("test")
@@ -312,7 +312,7 @@ def clustered_queries(collection: Collection) -> Iterator[Finding]:
     sizes, total = Counter(clusters.values()), len(clusters)
     # Kish's design effect of a mean over clusters, whose queries have equal scores at most.
     most = sum(size**2 for size in sizes.values()) / total
-    yield Finding(
+    yield Diagnosis(
         "warning",
         f"{together:,} of {total:,} test queries share a relevant document with another one "
         f"({len(sizes):,} clusters)",
@@ -323,7 +323,7 @@ def clustered_queries(collection: Collection) -> Iterator[Finding]:
     )
 
 
-def coverage(config: TrialConfig, inputs: Inputs) -> Finding:
+def coverage(config: TrialConfig, inputs: Inputs) -> Diagnosis:
     """The finding on the text that a configuration reads: its window, stride, limits and model."""
     chunking = config.chunking
     statistics = chunk_statistics(config, inputs)
@@ -337,7 +337,7 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Finding:
         f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
         f"max_document_tokens {limit}"
     )
-    return Finding(
+    return Diagnosis(
         "ok" if statistics.coverage == 1 else "note",
         f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
         f"{statistics.max_chunks}), {1 - statistics.coverage:.1%} of all tokens are never seen",

@@ -19,7 +19,7 @@ NAMED = ("torch", "transformers", "ray", "mlflow", "numpy", "pandas", "ir-measur
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """A fact, its consequence and its remedy; level ok needs the fact alone."""
 
     level: str  # one of LEVELS
@@ -34,33 +34,33 @@ class Finding:
         return f"{text}. Remedy: {self.remedy}" if self.remedy else text
 
 
-def print_finding(finding: Finding) -> None:
+def print_finding(finding: Diagnosis) -> None:
     """Prints a finding, its text behind its level; wrapped on a terminal only."""
     line = f"  {finding.level:<{_INDENT - 2}}{finding.text}"
     put(wrapped(line, _INDENT) if sys.stdout.isatty() else line)
 
 
-def verdict(findings: Iterable[Finding]) -> str:
+def verdict(findings: Iterable[Diagnosis]) -> str:
     """The last line: the number of findings of each level."""
     levels = [finding.level for finding in findings]
     found = [level for level in ("error", "warning", "note") if level in levels]
     return ", ".join(numbered(levels.count(level), level) for level in found) or "no problem found"
 
 
-def exit_code(findings: Iterable[Finding]) -> int:
+def exit_code(findings: Iterable[Diagnosis]) -> int:
     """2 if there are errors."""
     return 2 if any(finding.level == "error" for finding in findings) else 0
 
 
-def machine() -> Iterator[Finding]:
+def machine() -> Iterator[Diagnosis]:
     """The findings on this machine."""
     packages = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
-    yield Finding("ok", f"Python {platform.python_version()}, {packages}")
+    yield Diagnosis("ok", f"Python {platform.python_version()}, {packages}")
     yield from _requirements()
     yield gpus()
 
 
-def gpus() -> Finding:
+def gpus() -> Diagnosis:
     """The finding on the GPUs of this machine."""
     import torch  # takes seconds
 
@@ -79,9 +79,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _requirements() -> Iterator[Finding]:
+def _requirements() -> Iterator[Diagnosis]:
     if _version("ranksweep") is None:
-        yield Finding(
+        yield Diagnosis(
             "warning",
             "ranksweep is not installed, it is imported from the current folder",
             "trials run in other folders and on other machines, which would not find it",
@@ -95,25 +95,27 @@ def _requirements() -> Iterator[Finding]:
         if installed is None or not requirement.specifier.contains(installed, prereleases=True):
             what = f"{requirement.name} {installed or 'is missing'}, ranksweep needs {needed}"
             why = "its tests hold for these versions only"
-            yield Finding("error", what, why, f"pip install '{needed}'")
+            yield Diagnosis("error", what, why, f"pip install '{needed}'")
 
 
-def accelerators(*, visible: int, attached: int, build: str | None, hidden: str | None) -> Finding:
+def accelerators(
+    *, visible: int, attached: int, build: str | None, hidden: str | None
+) -> Diagnosis:
     """GPUs that torch can use, out of those that are attached to the machine. `build` is torch's
     CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES."""
     if attached > visible:
         seen = f"{visible} of {attached} GPUs seen"
         if hidden is not None:
-            return Finding("note", f"{seen}: CUDA_VISIBLE_DEVICES is {hidden!r}")
+            return Diagnosis("note", f"{seen}: CUDA_VISIBLE_DEVICES is {hidden!r}")
         cause = "torch is a CPU build" if build is None else f"torch is built for CUDA {build}"
         remedy = "install the torch build that suits the driver `nvidia-smi` shows"
-        return Finding("error", f"{seen}, {cause}", "trials would run on the CPU", remedy)
+        return Diagnosis("error", f"{seen}, {cause}", "trials would run on the CPU", remedy)
     if visible:
         import torch
 
         names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(visible)}))
-        return Finding("ok", f"{numbered(visible, 'GPU')}: {names}; CUDA {build}")
-    return Finding(
+        return Diagnosis("ok", f"{numbered(visible, 'GPU')}: {names}; CUDA {build}")
+    return Diagnosis(
         "note",
         f"no GPU on this machine, {os.cpu_count()} CPU cores",
         "enough for `tiny-docs`; a real backbone takes hours per trial",

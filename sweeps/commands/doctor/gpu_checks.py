@@ -19,7 +19,7 @@ from rank_core.errors import BadInput
 from rank_core.files import write_json
 from rank_core.lines import put
 from rank_core.parsing import parsed_json
-from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
+from sweeps.commands.doctor.finding import Diagnosis, exit_code, gpus, print_finding, verdict
 from sweeps.terminal.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ def check_gpu(json_file: Path, minutes: float | None) -> int:
     log, start = json_file.with_suffix(".log"), time.monotonic()
     put(f"checks of the GPU, {minutes or 10:g} minutes; their output goes to {log}")
     lines: list[dict[str, Any]] = []
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     for line in _results(log, minutes):
         if not lines or line["block"] != lines[-1]["block"]:
             put(line["block"].replace("_", " "))
@@ -54,7 +54,12 @@ def check_gpu(json_file: Path, minutes: float | None) -> int:
 
 
 def _write(
-    file: Path, lines: list[dict[str, Any]], findings: list[Finding], seconds: float, *, ended: bool
+    file: Path,
+    lines: list[dict[str, Any]],
+    findings: list[Diagnosis],
+    seconds: float,
+    *,
+    ended: bool,
 ) -> None:
     told = {"ended": ended, "passed": not exit_code(findings), "seconds": round(seconds, 1)}
     write_json(file, told | {"checks": lines})
@@ -128,11 +133,11 @@ def _told(file: Path, process: Popen[Any], end: float) -> Iterator[dict[str, Any
                 time.sleep(POLL)
 
 
-def _finding(line: dict[str, Any]) -> Finding:
+def _finding(line: dict[str, Any]) -> Diagnosis:
     figures = ", ".join(f"{name} {value}" for name, value in line["figures"].items())
     check = line["check"] + (f" ({line['seconds']:.0f} s)" if line["seconds"] >= 1 else "")
     if line["result"] == "ok":
-        return Finding("ok", check, figures)
+        return Diagnosis("ok", check, figures)
     if line["result"] == "not run":
-        return Finding("note", f"not run, {line['reason']}", check)
-    return Finding("error", check, line["reason"].rstrip(".:"), line["do"].rstrip("."))
+        return Diagnosis("note", f"not run, {line['reason']}", check)
+    return Diagnosis("error", check, line["reason"].rstrip(".:"), line["do"].rstrip("."))

@@ -20,7 +20,7 @@ from sweeps.commands.doctor.examination import (
     shared_queries,
     unread_letters,
 )
-from sweeps.commands.doctor.finding import LEVELS, Finding, accelerators, verdict
+from sweeps.commands.doctor.finding import LEVELS, Diagnosis, accelerators, verdict
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     findings = [line for line in lines if line != "data"]
     assert title == "environment" and all(line.split()[0] in LEVELS for line in findings)
     assert all("Remedy: " in line for line in lines_of("warning", text))
-    assert last == verdict(Finding(line.split()[0], "x") for line in findings)
+    assert last == verdict(Diagnosis(line.split()[0], "x") for line in findings)
     assert list(tmp_path.iterdir()) == []
 
 
