@@ -44,6 +44,7 @@ def run(machines, records, plan_of, monkeypatch):
     """Runs eight trials whose processes call a function first: (the attempts that failed, the
     numbers of attempts, what was said)."""
     from sweeps.ray_engine import runner
+    from sweeps.ray_engine.nodes import Nodes
 
     plan, slots = plan_of(*EIGHT), Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
 
@@ -58,7 +59,8 @@ def run(machines, records, plan_of, monkeypatch):
 
         monkeypatch.setattr(runner, "run_in_tune", pretend)
         events = follow(records, plan)
-        runner.run_on_slots(events, parse([], prog="window_stride.py", description=""), slots)
+        options = parse([], prog="window_stride.py", description="")
+        runner.run_on_slots(events, options, slots, Nodes())
         states = list(records.states(events.screen.statuses).values())
         text = events.screen.out.getvalue()
         assert [state.status for state in states] == ["diverged"] * 8, text

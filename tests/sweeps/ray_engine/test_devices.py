@@ -13,6 +13,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
 from sweeps.ray_engine import cluster, runner
 from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.nodes import Nodes
 from sweeps.ray_engine.trial_process import end_of_group, run_group
 from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
@@ -53,7 +54,7 @@ def run(ray_with_gpu, plan_of, records, monkeypatch):
         words = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")
         events = follow(records, plan_of(*words))
         options = parse([], prog="window_stride.py", description="")
-        runner.run_on_slots(events, options, resources)
+        runner.run_on_slots(events, options, resources, Nodes())
         return events
 
     return run
