@@ -36,6 +36,7 @@ NOT_OURS = {
     "export": "a variable of the shell",
     "gcloud": "Google's tool, which no test has",
     "git": "fetches the project",
+    "head=$(kubectl": "a Kubernetes cluster, likewise",
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
     "rsync": "copies files",
@@ -127,7 +128,7 @@ def accept_python(words):
         assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
         return
     if words[:2] == ["-m", "sweeps"]:
-        if not words[2:] or words[2] == "--help":
+        if not words[2:] or words[-1] == "--help":
             return
         if words[2] == "run":  # docs/extending.md gives its commands in a copy of the examples
             words = [str(EXAMPLES / Path(w).name) if w.endswith(".toml") else w for w in words]
