@@ -241,7 +241,10 @@ def _interpolated(
         of=cell.cell,
         scores=scores,
         deterministic=same,
-        dev={int(k): float(v) for k, v in on_dev.groupby("seed")["value"].mean().items()},
+        dev={
+            int(k): float(v)
+            for k, v in on_dev.groupby("seed", observed=True)["value"].mean().items()
+        },
         alphas={}
         if fusion.alpha is not None
         else {seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
