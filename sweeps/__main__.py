@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rank_core.errors import NEAR, BadInput, nearest, shown, unknown
 from rank_core.lines import beside, put
-from sweeps.commands.known import COMMANDS, GROUPS, OTHER_WORDS, function_of, sweep_names
+from sweeps.commands.known import COMMANDS, GROUPS, OTHER_WORDS, sweep_names
 from sweeps.terminal.command_line import heed_interrupts, run_command
 
 
@@ -34,9 +34,9 @@ def _run(argv: Sequence[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         raise _unknown(argv[0])
-    command = function_of(argv[0])
+    command = COMMANDS[argv[0]].run.load()
     heed_interrupts()
-    return int(command(argv[1:]))
+    return command([*argv[1:]])
 
 
 def _unknown(word: str) -> BadInput:
@@ -67,7 +67,7 @@ def usage() -> str:
         for title, commands in GROUPS.items()
         for line in (
             f"{title}:",
-            *(f"  {f'{name} {takes}':<20}{does}" for name, (_, takes, does) in commands.items()),
+            *(f"  {f'{one.name} {one.takes}':<20}{one.does}" for one in commands),
         )
     ]
     commands = "\n".join(lines)

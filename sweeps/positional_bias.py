@@ -79,10 +79,11 @@ FLAGS = (
 def main(argv: Sequence[str]) -> int:
     """Analyse a collection, print the path of the page, and return the exit code."""
     heed_interrupts()
-    return run_command(lambda: _analyse(_parser().parse_args(argv)))
+    return run_command(lambda: _analyse(parser().parse_args(argv)))
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep run positional_bias`."""
     parser = Parser("ranksweep run positional_bias", __doc__)
     named = "a name, a folder or an expression such as 'python-docs|debias(splits=all)'"
     parser.add_argument("--collection", required=True, metavar="NAME|DIR", help=named)

@@ -64,12 +64,13 @@ def main(argv: Sequence[str]) -> int:
     some workers failed)."""
     heed_interrupts()
     return run_command(
-        lambda: _scale(_parser().parse_intermixed_args(list(argv))),
+        lambda: _scale(parser().parse_intermixed_args(list(argv))),
         interrupted="interrupted: nothing was written",
     )
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep run scaling`."""
     parser = Parser("ranksweep run scaling", __doc__)
     few = "numbers of workers (default: 1, 2, 4, ... as far as the cluster goes)"
     parser.add_argument("--num-workers", metavar="1,2,4", help=few)

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from sweeps.commands.known import COMMANDS, parser_of
+from sweeps.commands.known import COMMANDS, Command
 
 HEAD = """# Commands
 
@@ -15,13 +15,12 @@ This page lists every command and flag; `make docs` writes it from the parsers, 
 
 def commands_page() -> str:
     """The page: a part for each command, its flags by group."""
-    return "\n".join([HEAD, *(line for name in COMMANDS for line in _part(name))])
+    return "\n".join([HEAD, *(line for command in COMMANDS.values() for line in _part(command))])
 
 
-def _part(name: str) -> Iterator[str]:
-    does = COMMANDS[name][2]
-    yield f"## {name}\n\n{does[:1].upper()}{does[1:]}.\n"
-    for group in parser_of(name)._action_groups:
+def _part(command: Command) -> Iterator[str]:
+    yield f"## {command.name}\n\n{command.does[:1].upper()}{command.does[1:]}.\n"
+    for group in command.parser()._action_groups:
         actions = [action for action in group._group_actions if action.dest != "help"]
         if actions:
             yield f"| {group.title or 'options'} | meaning |\n|---|---|"

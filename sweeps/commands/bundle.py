@@ -121,18 +121,7 @@ def main(argv: Sequence[str]) -> int:
 
     Judgments that come with ranksweep are included. Those of ir_datasets have other licences and
     are only hashed. Those of your own folder are hashed unless you add --qrels include."""
-    parser = Parser("ranksweep bundle", main.__doc__)
-    add = parser.add_argument
-    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
-    add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
-    add(
-        "--qrels",
-        choices=("include", "hash"),
-        default="",
-        help="include the judgments, or only their SHA-256",
-    )
-    add("--by", default="", metavar="NAME", help="name of the submitter")
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
     check_writable("the folder of --to", given.to.parent)
@@ -161,6 +150,22 @@ def main(argv: Sequence[str]) -> int:
         f"{judgments}; ranksweep verify {given.to}"
     )
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep bundle`."""
+    parser = Parser("ranksweep bundle", main.__doc__)
+    add = parser.add_argument
+    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
+    add(
+        "--qrels",
+        choices=("include", "hash"),
+        default="",
+        help="include the judgments, or only their SHA-256",
+    )
+    add("--by", default="", metavar="NAME", help="name of the submitter")
+    return parser
 
 
 def installed() -> str:
@@ -339,16 +344,7 @@ def verify(argv: Sequence[str]) -> int:
     in the bundle. No code that is in a bundle, or named by it, is run: the values of a custom
     measure (MODULE:NAME) are recomputed only if --measure names it, which runs the module of that
     name on this machine."""
-    parser = Parser("ranksweep verify", verify.__doc__)
-    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="a bundle")
-    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="judgments to use")
-    fields_of = "field names of --qrels"
-    needing(
-        parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
-    )
-    add_measure(parser)
-    add_limit(parser)
-    given = parser.parse_args(argv)
+    given = verify_parser().parse_args(argv)
     check_limit(given.max_mib)
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
@@ -361,6 +357,20 @@ def verify(argv: Sequence[str]) -> int:
             wrong = wrong or verdict == "wrong"
     say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
     return MISMATCH if wrong else 0
+
+
+def verify_parser() -> Parser:
+    """The arguments and flags of `ranksweep verify`."""
+    parser = Parser("ranksweep verify", verify.__doc__)
+    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="a bundle")
+    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="judgments to use")
+    fields_of = "field names of --qrels"
+    needing(
+        parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
+    )
+    add_measure(parser)
+    add_limit(parser)
+    return parser
 
 
 def add_measure(parser: Parser) -> None:

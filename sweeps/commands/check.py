@@ -13,11 +13,7 @@ def main(argv: Sequence[str]) -> int:
     batch, every chunk is read, every parameter has a gradient, and more. The encoder has two layers
     and random weights. Exit code 0: all tests pass; 3: lines that begin with `broken` name the
     tests that failed, each followed by its meaning and the error."""
-    parser = Parser("ranksweep check", main.__doc__)
-    parser.add_argument(
-        "model", metavar="MODULE:CLASS", help="a subclass of Ranker, or the name of a model"
-    )
-    name = parser.parse_args(argv).model
+    name = parser().parse_args(argv).model
     from rank_core.testing.plugin import check
 
     contract = check(name)
@@ -25,3 +21,12 @@ def main(argv: Sequence[str]) -> int:
         f"{name}: {contract.broken or 'none'} of {numbered(contract.count, 'contract test')} failed"
     )
     return BROKEN if contract.broken or not contract.count else 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep check`."""
+    parser = Parser("ranksweep check", main.__doc__)
+    parser.add_argument(
+        "model", metavar="MODULE:CLASS", help="a subclass of Ranker, or the name of a model"
+    )
+    return parser

@@ -18,9 +18,7 @@ def main(argv: Sequence[str]) -> int:
     """Write a folder to start a cluster from: files for Ray's cluster launcher, Slurm and
     Kubernetes, the versions that all nodes install, and the code. The header of each file in
     DIR/cluster explains its use."""
-    parser = Parser("ranksweep cluster-files", main.__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
-    folder: Path = parser.parse_args(argv).folder.absolute()
+    folder: Path = parser().parse_args(argv).folder.absolute()
     if folder.exists():
         raise BadInput(f"{folder} exists; remove it or name another folder")
     check_writable("DIR", folder)
@@ -32,3 +30,10 @@ def main(argv: Sequence[str]) -> int:
     put(f"{folder / 'cluster'}: {names}")
     beside(f"Follow the header of your file in {folder}")
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep cluster-files`."""
+    parser = Parser("ranksweep cluster-files", main.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+    return parser

@@ -10,7 +10,7 @@ from rank_core.lines import put_program
 from rank_core.models import MODELS
 from rank_core.own_code import announced
 from rank_core.settings.config import declared_settings, setting_types
-from sweeps.commands.known import COMMANDS, parser_of, sweep_names
+from sweeps.commands.known import COMMANDS, Command, sweep_names
 from sweeps.plan.options import FLAG_SETTINGS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.reference import PREFIX, references
@@ -94,9 +94,7 @@ def main(argv: Sequence[str]) -> int:
     collections, models and settings, and the values of settings. It is for a file: one that
     ~/.bashrc sources, or _ranksweep in a folder of zsh's fpath. For the open shell: eval
     "$(ranksweep completion bash)"."""
-    parser = Parser("ranksweep completion", main.__doc__)
-    parser.add_argument("shell", choices=SHELLS, help="the shell: bash or zsh")
-    shell = parser.parse_args(argv).shell
+    shell = parser().parse_args(argv).shell
     import shtab
 
     text = shtab.complete(_whole(), shell, preamble=_functions(shell))
@@ -105,50 +103,44 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep completion`."""
+    parser = Parser("ranksweep completion", main.__doc__)
+    parser.add_argument("shell", choices=SHELLS, help="the shell: bash or zsh")
+    return parser
+
+
 def _whole() -> argparse.ArgumentParser:
     """One parser with a subparser for each command, as shtab reads it."""
     whole = argparse.ArgumentParser(SCRIPT)
     commands = whole.add_subparsers()
-    for name, (_, _, does) in COMMANDS.items():
-        parents = [*([_sweep()] if name == "run" else []), *_parser(name)]
+    for command in COMMANDS.values():
         commands.add_parser(
-            name,
-            parents=parents,
-            help=does,
-            description=does,
+            command.name,
+            parents=_offering(command),
+            help=command.does,
+            description=command.does,
             add_help=False,  # that of the parents
             conflict_handler="resolve",
         )
     return whole
 
 
-def _parser(name: str) -> list[argparse.ArgumentParser]:
-    """The parser of a command with what is offered for its arguments; none where the libraries of
-    the command are not installed."""
+def _offering(command: Command) -> list[argparse.ArgumentParser]:
+    """The parser of a command, declaring for shtab what is offered for its arguments: their names
+    and files, or files alone; none where the libraries of the command are not installed."""
+    import shtab
+
     try:
-        parser = parser_of(name)
+        parser = command.parser()
     except ImportError:
         return []
     for action in parser._actions:
         if action.choices is None and action.nargs != 0 and action.type in (None, str):
-            _offer(action)
+            function = f"_{SCRIPT}_{action.dest}"
+            known = action.dest in NAMES
+            vars(action)["complete"] = dict.fromkeys(SHELLS, function) if known else shtab.FILE
     return [parser]
-
-
-def _sweep() -> argparse.ArgumentParser:
-    """The first word of `run`, which is not an argument of the sweeps' parser."""
-    parser = argparse.ArgumentParser(add_help=False)
-    _offer(parser.add_argument("question", help="a sweep's name or file"))
-    return parser
-
-
-def _offer(action: argparse.Action) -> None:
-    """Declare for shtab what is offered: the names of an argument and files, or files alone."""
-    import shtab
-
-    function = f"_{SCRIPT}_{action.dest}"
-    known = action.dest in NAMES
-    vars(action)["complete"] = dict.fromkeys(SHELLS, function) if known else shtab.FILE
 
 
 def _functions(shell: str) -> str:

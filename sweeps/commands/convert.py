@@ -28,14 +28,7 @@ def main(argv: Sequence[str]) -> int:
     every command reads them: responses, bulk requests and documents of Elasticsearch or OpenSearch,
     judgments of Quepid, tables with any names. Where a file names queries by their texts, --queries
     has their ids."""
-    parser = Parser("ranksweep convert", main.__doc__)
-    add = parser.add_argument
-    add("file", metavar="FILE", help="a file of records: JSON, JSON lines, CSV, TSV or Parquet")
-    kinds = "the new file: .jsonl has documents, .trec judgments, .run a run"
-    add("--to", required=True, metavar="NEW", help=kinds)
-    add("--queries", metavar="FILE|ir:ID", help="texts of the queries that FILE names by text")
-    add("--fields", metavar="THEIRS=OURS,...", help="names of its fields, as `split` takes them")
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     path, to = Path(given.file), Path(given.to)
     fields = parse_fields(given.fields) if given.fields else {}
     if is_there(to):
@@ -66,3 +59,15 @@ def main(argv: Sequence[str]) -> int:
         count = sum(map(len, run.values()))
         say(f"{to}: {numbered(count, 'document')}, {num_queries(len(run))}")
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep convert`."""
+    parser = Parser("ranksweep convert", main.__doc__)
+    add = parser.add_argument
+    add("file", metavar="FILE", help="a file of records: JSON, JSON lines, CSV, TSV or Parquet")
+    kinds = "the new file: .jsonl has documents, .trec judgments, .run a run"
+    add("--to", required=True, metavar="NEW", help=kinds)
+    add("--queries", metavar="FILE|ir:ID", help="texts of the queries that FILE names by text")
+    add("--fields", metavar="THEIRS=OURS,...", help="names of its fields, as `split` takes them")
+    return parser

@@ -44,7 +44,7 @@ Settings: TypeAlias = Mapping[str, object]
 def main(argv: Sequence[str]) -> int:
     """Aggregate the saved chunk scores of a sweep's finished trials in other ways, print the table
     and write derived.csv and derived.md into DIR/report or --out."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     aggregations = _asked(given)
     with opened(given.sweep) as records:
         out = given.out or records.folder / "report"
@@ -218,7 +218,8 @@ def _asked(given: argparse.Namespace) -> list[Settings]:
     ]
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep derive`."""
     parser = Parser("ranksweep derive", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument

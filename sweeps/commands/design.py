@@ -115,7 +115,7 @@ class DesignPlan:
 
 def main(argv: Sequence[str]) -> int:
     """Plan seeds and queries from the variances of a pilot."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     if given.out is not None:
         if given.out.suffix.lower() not in FORMATS:
             raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
@@ -151,7 +151,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep design`."""
     parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
     help_ = "the folder or URI of one sweep, or systems, in the form that compare takes"

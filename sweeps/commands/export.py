@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     --register logs the model in MLflow and registers it; a confirmed winner that is significantly
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     repository = _checked(given)
     to = Path(given.to) if given.to and not repository else None
     command = shlex.join(["ranksweep", "export", *argv])
@@ -181,7 +181,8 @@ def _elsewhere(analysis: Analysis) -> Analysis:
     return replace(analysis, sweep=replace(analysis.sweep, about=about))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep export`."""
     parser = Parser("ranksweep export", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument

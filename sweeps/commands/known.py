@@ -1,75 +1,110 @@
-"""The commands by name, each with its function and its line in the help."""
+"""The commands: a line for each, with the file that has its parser and its function."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
-from unittest.mock import patch
+from typing import Generic, ParamSpec, TypeVar, cast
 
 from sweeps.terminal.command_line import Parser
 
-GROUPS = {
-    "begin": {
-        "doctor": (
-            "doctor.command:main",
-            "",
-            "check the environment and a collection before a sweep",
-        ),
-        "convert": (
-            "convert:main",
-            "FILE",
-            "write judgments, runs or documents of other tools anew",
-        ),
-        "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
-        "collections": ("lists:collections", "", "list collections"),
-        "models": ("models:main", "", "list ranking models, or a paper's settings (--profile)"),
-        "settings": (
-            "lists:settings",
-            "",
-            "list settings with type, default and Hugging Face name",
-        ),
-        "measures": ("lists:measures", "", "list measures and their syntax"),
-        "completion": (
-            "completion:main",
-            "SHELL",
-            "print the completion of commands for bash or zsh",
-        ),
-    },
-    "run": {
-        "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
-        "run": ("run:main", "SWEEP ...", "run a sweep by name, or from a .toml or .py file"),
-        "status": ("status:main", "DIR", "show the progress of a sweep"),
-        "check": ("check:main", "MODULE:CLASS", "run the contract tests on your own model"),
-        "teach": ("teach:main", "MODEL", "score training candidates with a teacher"),
-        "cluster-files": ("cluster_files:main", "DIR", "write files for Ray, Slurm and Kubernetes"),
-    },
-    "look": {
-        "report": ("report:main", "DIR", "write a sweep's report again and print its table"),
-        "compare": (
-            "compare.command:main",
-            "SYSTEM ..",
-            "significance tests for any runs or per-query scores",
-        ),
-        "measure": ("measure:main", "RUN", "print the measures of one run (--qrels)"),
-        "design": ("design:main", "PILOT", "plan the seeds and queries of the next comparison"),
-        "derive": ("derive:main", "DIR", "re-aggregate saved chunk scores, without a GPU"),
-        "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
-    },
-    "use": {
-        "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
-        "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
-    },
-    "keep": {
-        "storage": ("storage:main", "DIR", "list the contents of a storage, or remove unused ones"),
-        "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
-        "verify": ("bundle:verify", "FILE.zip", "recompute every number of a bundle from its runs"),
-        "sync": ("mlflow_commands:sync", "DIR", "upload missing trials to MLflow"),
-    },
-}
-"""{what a user does: {command: (its function in `sweeps.commands`, its argument, its
-description)}}. A module is imported when its command is called, so that no command waits for the
-libraries of another."""
-COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Late(Generic[P, R]):
+    """A function of `sweeps.commands`, `module:name`. Its module is imported when the function is
+    needed, so that no command waits for the libraries of another."""
+
+    place: str
+
+    def load(self) -> Callable[P, R]:
+        """The function itself."""
+        module, _, name = self.place.partition(":")
+        return cast(Callable[P, R], getattr(import_module(f"sweeps.commands.{module}"), name))
+
+    def __call__(self, *words: P.args, **options: P.kwargs) -> R:
+        return self.load()(*words, **options)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a user types behind `ranksweep`."""
+
+    name: str
+    takes: str  # its argument, in the help
+    does: str
+    parser: Late[[], Parser]
+    run: Late[[list[str]], int]  # takes the words after the name; returns the exit code
+
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "begin": (
+        Command("doctor", "", "check the environment and a collection before a sweep",
+                Late("doctor.command:parser"), Late("doctor.command:main")),
+        Command("convert", "FILE", "write judgments, runs or documents of other tools anew",
+                Late("convert:parser"), Late("convert:main")),
+        Command("split", "", "divide judged queries into train, dev and test, or folds",
+                Late("split:parser"), Late("split:main")),
+        Command("collections", "", "list collections",
+                Late("lists:collections_parser"), Late("lists:collections")),
+        Command("models", "", "list ranking models, or a paper's settings (--profile)",
+                Late("models:parser"), Late("models:main")),
+        Command("settings", "", "list settings with type, default and Hugging Face name",
+                Late("lists:settings_parser"), Late("lists:settings")),
+        Command("measures", "", "list measures and their syntax",
+                Late("lists:measures_parser"), Late("lists:measures")),
+        Command("completion", "SHELL", "print the completion of commands for bash or zsh",
+                Late("completion:parser"), Late("completion:main")),
+    ),
+    "run": (
+        Command("sweeps", "", "list sweeps with their questions",
+                Late("lists:sweeps_parser"), Late("lists:sweep_files")),
+        Command("run", "SWEEP ...", "run a sweep by name, or from a .toml or .py file",
+                Late("run:parser"), Late("run:main")),
+        Command("status", "DIR", "show the progress of a sweep",
+                Late("status:parser"), Late("status:main")),
+        Command("check", "MODULE:CLASS", "run the contract tests on your own model",
+                Late("check:parser"), Late("check:main")),
+        Command("teach", "MODEL", "score training candidates with a teacher",
+                Late("teach:parser"), Late("teach:main")),
+        Command("cluster-files", "DIR", "write files for Ray, Slurm and Kubernetes",
+                Late("cluster_files:parser"), Late("cluster_files:main")),
+    ),
+    "look": (
+        Command("report", "DIR", "write a sweep's report again and print its table",
+                Late("report:parser"), Late("report:main")),
+        Command("compare", "SYSTEM ..", "significance tests for any runs or per-query scores",
+                Late("compare.command:parser"), Late("compare.command:main")),
+        Command("measure", "RUN", "print the measures of one run (--qrels)",
+                Late("measure:parser"), Late("measure:main")),
+        Command("design", "PILOT", "plan the seeds and queries of the next comparison",
+                Late("design:parser"), Late("design:main")),
+        Command("derive", "DIR", "re-aggregate saved chunk scores, without a GPU",
+                Late("derive:parser"), Late("derive:main")),
+        Command("ui", "DIR", "open a sweep in the MLflow UI",
+                Late("mlflow_commands:ui_parser"), Late("mlflow_commands:ui")),
+    ),
+    "use": (
+        Command("export", "DIR", "write the winner's model as a folder (--to FOLDER)",
+                Late("export:parser"), Late("export:main")),
+        Command("rerank", "FOLDER", "rerank a run with an exported model",
+                Late("rerank:parser"), Late("rerank:main")),
+    ),
+    "keep": (
+        Command("storage", "DIR", "list the contents of a storage, or remove unused ones",
+                Late("storage:parser"), Late("storage:main")),
+        Command("bundle", "DIR", "write a sweep and all its values as one file (--to)",
+                Late("bundle:parser"), Late("bundle:main")),
+        Command("verify", "FILE.zip", "recompute every number of a bundle from its runs",
+                Late("bundle:verify_parser"), Late("bundle:verify")),
+        Command("sync", "DIR", "upload missing trials to MLflow",
+                Late("mlflow_commands:sync_parser"), Late("mlflow_commands:sync")),
+    ),
+}  # fmt: skip
+"""{what a user does: its commands}; this is all that a new command adds beside its file."""
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 OTHER_WORDS = {
     "plan": "run SWEEP --dry-run",
     "train": "run SWEEP",
@@ -84,31 +119,3 @@ def sweep_names() -> list[str]:
     """The names of the package's sweeps."""
     files = Path(__file__).parents[1].glob("[!_]*.py")
     return sorted(path.stem for path in files)
-
-
-def function_of(name: str) -> Callable[[Sequence[str]], int]:
-    """The function of a command, which takes the words after its name; it is imported here."""
-    module, _, function = COMMANDS[name][0].partition(":")
-    command: Callable[[Sequence[str]], int] = getattr(
-        import_module(f"sweeps.commands.{module}"), function
-    )
-    return command
-
-
-class _HasParser(BaseException):
-    """Ends a command as soon as it has its parser."""
-
-
-def parser_of(name: str) -> Parser:
-    """The parser with which a command reads its words; of `run` that of the sweeps' flags."""
-
-    def end(parser: Parser, *_: Any, **__: Any) -> NoReturn:
-        raise _HasParser(parser)
-
-    try:
-        with patch.multiple(Parser, parse_args=end, parse_intermixed_args=end):
-            function_of(name)(["window_stride"] if name == "run" else [])
-    except _HasParser as found:
-        parser: Parser = found.args[0]
-        return parser
-    raise AssertionError(f"{name} has no parser")

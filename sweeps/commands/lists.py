@@ -34,18 +34,7 @@ SECTIONS = {
 
 def settings(argv: Sequence[str]) -> int:
     """List settings with type, default, description and Hugging Face name."""
-    parser = _parser("settings", settings.__doc__)
-    page = parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
-    needing(page, Need("word", without=True))
-    schema = parser.add_argument(
-        "--json-schema",
-        nargs="?",
-        const="sweep",
-        choices=[*SCHEMAS],
-        help="print the JSON schema of a TOML sweep (the default), or of another file",
-    )
-    needing(schema, Need("word", without=True), Need("markdown", without=True))
-    arguments = parser.parse_args(argv)
+    arguments = settings_parser().parse_args(argv)
     if arguments.json_schema:
         put_program(schema_text(arguments.json_schema))
         return 0
@@ -60,9 +49,25 @@ def settings(argv: Sequence[str]) -> int:
     return _show(arguments, rows)
 
 
+def settings_parser() -> Parser:
+    """The arguments and flags of `ranksweep settings`."""
+    parser = _list_parser("settings", settings.__doc__)
+    page = parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
+    needing(page, Need("word", without=True))
+    schema = parser.add_argument(
+        "--json-schema",
+        nargs="?",
+        const="sweep",
+        choices=[*SCHEMAS],
+        help="print the JSON schema of a TOML sweep (the default), or of another file",
+    )
+    needing(schema, Need("word", without=True), Need("markdown", without=True))
+    return parser
+
+
 def collections(argv: Sequence[str]) -> int:
     """List the named collections with their sources."""
-    arguments = _parser("collections", collections.__doc__).parse_args(argv)
+    arguments = collections_parser().parse_args(argv)
     rows = [(name, _origin(name)) for name in COLLECTIONS]
     _show(arguments, [*rows, *announced("collection").items()])
     also = (
@@ -73,9 +78,14 @@ def collections(argv: Sequence[str]) -> int:
     return 0
 
 
+def collections_parser() -> Parser:
+    """The arguments and flags of `ranksweep collections`."""
+    return _list_parser("collections", collections.__doc__)
+
+
 def sweep_files(argv: Sequence[str]) -> int:
     """List sweeps with their questions."""
-    arguments = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
+    arguments = sweeps_parser().parse_args(argv)
     rows = []
     for path in sorted(Path(__file__).parents[1].glob("[!_]*.py")):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -83,9 +93,14 @@ def sweep_files(argv: Sequence[str]) -> int:
     return _show(arguments, rows)
 
 
+def sweeps_parser() -> Parser:
+    """The arguments and flags of `ranksweep sweeps`."""
+    return _list_parser("sweeps", sweep_files.__doc__)
+
+
 def measures(argv: Sequence[str]) -> int:
     """List the measures of ir_measures with their parameters and other names."""
-    arguments = _parser("measures", measures.__doc__).parse_args(argv)
+    arguments = measures_parser().parse_args(argv)
     import ir_measures
 
     known = ir_measures.measures.registry
@@ -107,6 +122,11 @@ def measures(argv: Sequence[str]) -> int:
     put("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
     put("compare also reads the names of trec_eval: ndcg_cut_10, map")
     return 0
+
+
+def measures_parser() -> Parser:
+    """The arguments and flags of `ranksweep measures`."""
+    return _list_parser("measures", measures.__doc__)
 
 
 def _short(value: str | float) -> str:
@@ -161,7 +181,7 @@ def _origin(name: str) -> str:
     return "; ".join(f"{split} ir:{', ir:'.join(p.dataset_id for p in of)}" for split, of in parts)
 
 
-def _parser(name: str, doc: str | None) -> Parser:
+def _list_parser(name: str, doc: str | None) -> Parser:
     parser = Parser(f"ranksweep {name}", doc)
     parser.add_argument("word", nargs="?", default="", help="print only the lines with this word")
     return parser

@@ -18,16 +18,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the measures of one run over the judged queries, with 95% intervals for new queries
     (Student's t). Equal scores rank as trec_eval sorts them, as in `ranksweep compare`, which tests
     runs against each other."""
-    parser = Parser("ranksweep measure", main.__doc__)
-    add = parser.add_argument
-    add("run", metavar="RUN", help="a TREC run, ir:ID, or a sweep's DIR:LABEL of one seed")
-    add("--qrels", required=True, metavar="FILE|ir:ID", help="the judgments")
-    shown = f"default: {' '.join(MEASURES)}; MODULE:FUNCTION is one of yours"
-    add("--measures", nargs="+", default=MEASURES, metavar="MEASURE", help=shown)
-    add("--ties", choices=TIES, default=TREC_EVAL, help=TIES_HELP)
-    written = "also write query_id, measure, value, which `compare` reads"
-    add("--per-query", type=Path, metavar="FILE.csv", help=written)
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     if (file := given.per_query) is not None:
         if file.suffix != ".csv":
             raise BadInput(f"--per-query must be a file .csv, got {file}")
@@ -45,3 +36,17 @@ def main(argv: Sequence[str]) -> int:
             csv_frame(by_name).to_csv(unfinished, index=False)
         say(f"Values of each query: {file}")
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep measure`."""
+    parser = Parser("ranksweep measure", main.__doc__)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="a TREC run, ir:ID, or a sweep's DIR:LABEL of one seed")
+    add("--qrels", required=True, metavar="FILE|ir:ID", help="the judgments")
+    shown = f"default: {' '.join(MEASURES)}; MODULE:FUNCTION is one of yours"
+    add("--measures", nargs="+", default=MEASURES, metavar="MEASURE", help=shown)
+    add("--ties", choices=TIES, default=TREC_EVAL, help=TIES_HELP)
+    written = "also write query_id, measure, value, which `compare` reads"
+    add("--per-query", type=Path, metavar="FILE.csv", help=written)
+    return parser

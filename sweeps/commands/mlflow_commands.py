@@ -17,11 +17,7 @@ from sweeps.tracking.thread import sync as send
 def ui(argv: Sequence[str]) -> int:
     """Serve the sweep's MLflow experiment on loopback and print the links to its table and its
     charts. A database on this machine is brought up to date first."""
-    parser = _parser("ui", ui.__doc__)
-    parser.add_argument(
-        "--port", metavar="N", type=int, default=0, help="port (default: a free one)"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = ui_parser().parse_args(argv)
     records = find_sweep(arguments.sweep)
     uri, experiment = _target(records, arguments.tracking_uri)
     driver = living_driver(records)
@@ -32,9 +28,18 @@ def ui(argv: Sequence[str]) -> int:
     return serve(uri, experiment, arguments.port)
 
 
+def ui_parser() -> Parser:
+    """The arguments and flags of `ranksweep ui`."""
+    parser = _sweep_parser("ui", ui.__doc__)
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="port (default: a free one)"
+    )
+    return parser
+
+
 def sync(argv: Sequence[str]) -> int:
     """Upload the runs, report and view that MLflow does not have. A second run changes nothing."""
-    arguments = _parser("sync", sync.__doc__).parse_args(argv)
+    arguments = sync_parser().parse_args(argv)
     records = find_sweep(arguments.sweep)
     uri, experiment = _target(records, arguments.tracking_uri)
     if driver := living_driver(records):
@@ -44,7 +49,12 @@ def sync(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str, description: str | None) -> Parser:
+def sync_parser() -> Parser:
+    """The arguments and flags of `ranksweep sync`."""
+    return _sweep_parser("sync", sync.__doc__)
+
+
+def _sweep_parser(command: str, description: str | None) -> Parser:
     parser = Parser(f"ranksweep {command}", description)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     uri = "tracking URI of MLflow (default: the sweep's)"

@@ -27,12 +27,7 @@ VALUE = 20  # most columns of a setting's value
 
 def main(argv: Sequence[str]) -> int:
     """List every ranking system, or the settings of a paper beside their source."""
-    parser = Parser("ranksweep models", main.__doc__)
-    add = parser.add_argument
-    add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
-    markdown = add("--markdown", action="store_true", help="print docs/models.md")
-    needing(markdown, Need("profile", without=True))
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.markdown:
         put_program(models_page(), end="")
         return 0
@@ -43,6 +38,16 @@ def main(argv: Sequence[str]) -> int:
     rows = [(name, kind.label, kind.paper) for name, kind in kinds.items()]
     put(_text([("model", "in tables", "paper"), *rows], "lll"))
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep models`."""
+    parser = Parser("ranksweep models", main.__doc__)
+    add = parser.add_argument
+    add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
+    markdown = add("--markdown", action="store_true", help="print docs/models.md")
+    needing(markdown, Need("profile", without=True))
+    return parser
 
 
 def profile_text(stated: Profile) -> str:

@@ -22,22 +22,8 @@ from sweeps.terminal.text import say
 def main(argv: Sequence[str]) -> int:
     """Write the report of a finished or running sweep and print its table and recommendation;
     exit code 0."""
-    parser = Parser("ranksweep report", main.__doc__)
-    add = parser.add_argument
-    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
-    add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    add("--verbose", action="store_true", help=VERBOSE)
-    published = "add published values of the same collection, measure and system; not tested"
-    add("--published", action="store_true", help=published)
-    rows = "the systems with a row interpolated with the first stage: the baseline and the best "
-    rows += "on dev, all, or none (default: those of the sweep's command)"
-    add("--interpolate", choices=INTERPOLATE, default="", help=rows)
-    clusters = f"{CLUSTERS_HELP}, or none (default: those of the sweep's command)"
-    over = f"{CORRECT_OVER_HELP} (default: as the sweep's command)"
-    add("--correct-over", choices=CORRECT_OVER, default="", help=over)
-    add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
     command = our_command("report", *argv)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     with opened(arguments.sweep) as records:
         out = arguments.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
@@ -56,3 +42,22 @@ def main(argv: Sequence[str]) -> int:
         send(records, *changed)
     say(report.text, end="")
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep report`."""
+    parser = Parser("ranksweep report", main.__doc__)
+    add = parser.add_argument
+    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
+    add("--verbose", action="store_true", help=VERBOSE)
+    published = "add published values of the same collection, measure and system; not tested"
+    add("--published", action="store_true", help=published)
+    rows = "the systems with a row interpolated with the first stage: the baseline and the best "
+    rows += "on dev, all, or none (default: those of the sweep's command)"
+    add("--interpolate", choices=INTERPOLATE, default="", help=rows)
+    clusters = f"{CLUSTERS_HELP}, or none (default: those of the sweep's command)"
+    over = f"{CORRECT_OVER_HELP} (default: as the sweep's command)"
+    add("--correct-over", choices=CORRECT_OVER, default="", help=over)
+    add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
+    return parser

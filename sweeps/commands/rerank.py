@@ -100,27 +100,7 @@ def main(argv: Sequence[str]) -> int:
     """Rerank a run with an exported model, on this machine's GPU or CPU. Candidates below --depth
     follow in the order of the run. Finished shards of queries are kept in OUT.parts, and the same
     command resumes from them."""
-    parser = Parser("ranksweep rerank", main.__doc__)
-    parser.add_argument("folder", metavar="FOLDER", help="an exported model")
-    add = parser.add_argument
-    add("--collection", required=True, metavar="NAME|DIR", help="collection with the texts")
-    add_flags(parser, ("fields", "cpus_per_worker"))
-    add("--run", required=True, metavar="FILE|ir:ID", help="the run to rerank")
-    add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
-    add("--queries", metavar="FILE|ir:ID", help="texts of the queries (default: the collection's)")
-    add(
-        "--depth",
-        type=int,
-        metavar="N",
-        help="candidates reranked per query (default: the trial's)",
-    )
-    add("--depth-only", action="store_true", help="omit the candidates below the depth")
-    add(
-        "--shard-queries", type=int, default=50, metavar="N", help="queries per shard (default: 50)"
-    )
-    trust = "allow the model's source code in FOLDER/code to run; read it first"
-    add("--trust-code", action="store_true", help=trust)
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     for flag in ("shard_queries", "cpus_per_worker", "depth"):
         if (value := vars(given)[flag]) is not None and value < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
@@ -144,6 +124,31 @@ def main(argv: Sequence[str]) -> int:
         )
     )
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep rerank`."""
+    parser = Parser("ranksweep rerank", main.__doc__)
+    parser.add_argument("folder", metavar="FOLDER", help="an exported model")
+    add = parser.add_argument
+    add("--collection", required=True, metavar="NAME|DIR", help="collection with the texts")
+    add_flags(parser, ("fields", "cpus_per_worker"))
+    add("--run", required=True, metavar="FILE|ir:ID", help="the run to rerank")
+    add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
+    add("--queries", metavar="FILE|ir:ID", help="texts of the queries (default: the collection's)")
+    add(
+        "--depth",
+        type=int,
+        metavar="N",
+        help="candidates reranked per query (default: the trial's)",
+    )
+    add("--depth-only", action="store_true", help="omit the candidates below the depth")
+    add(
+        "--shard-queries", type=int, default=50, metavar="N", help="queries per shard (default: 50)"
+    )
+    trust = "allow the model's source code in FOLDER/code to run; read it first"
+    add("--trust-code", action="store_true", help=trust)
+    return parser
 
 
 def rerank_run(job: RerankJob) -> None:

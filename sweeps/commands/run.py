@@ -16,13 +16,14 @@ from sweeps.commands.known import sweep_names
 from sweeps.launch.command import check as check_experiment
 from sweeps.launch.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
-from sweeps.plan.options import Preset, parse
+from sweeps.plan.options import Preset, parse, sweep_parser
 from sweeps.plan.reference import PREFIX, TWIN, reference_file, references
 from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.plan.twin import twin
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import sweep_on
+from sweeps.terminal.command_line import Parser
 from sweeps.terminal.text import wrapped
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
@@ -57,6 +58,11 @@ def main(argv: Sequence[str]) -> int:
     return _run_on_each(experiment, rest, words)
 
 
+def parser() -> Parser:
+    """The words of a sweep from a grid; `scaling` and `positional_bias` have other flags."""
+    return sweep_parser("ranksweep run", "Run a sweep.", named=True)
+
+
 def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, Any]) -> int:
     """The exit code of the first sweep that does not end well, or of their joint table. The sweeps
     on all collections are checked before any trial starts; `words` are those of
@@ -64,9 +70,9 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
     from rank_core.data.load import load_collection
     from sweeps.commands.compare.command import main as compare
 
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--collection", action="append")
-    given, rest = parser.parse_known_args(argv)
+    lists = ArgumentParser(add_help=False, allow_abbrev=False)
+    lists.add_argument("--collection", action="append")
+    given, rest = lists.parse_known_args(argv)
     if twice := [name for name in given.collection if given.collection.count(name) > 1]:
         raise BadInput(f"--collection names a collection once, got {twice[0]!r} twice")
     own = [[*rest, "--collection", name] for name in given.collection]

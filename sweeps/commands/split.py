@@ -72,10 +72,7 @@ def main(argv: Sequence[str]) -> int:
     any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents
     are linked; with --fields they are written under the standard names. Spans of relevant text
     beside them (spans.jsonl.gz) are linked too."""
-    parser = Parser("ranksweep split", main.__doc__)
-    for name, text in (NEEDED | OPTIONS).items():
-        parser.add_argument(f"--{name}", required=name in NEEDED, help=text)
-    given = parser.parse_args(argv, Namespace(salt=SALT))
+    given = parser().parse_args(argv, Namespace(salt=SALT))
     folder, fields = Path(given.to).absolute(), parse_fields(given.fields) if given.fields else {}
     if folder.exists():
         raise BadInput(f"--to must be a new folder, but {folder} exists")
@@ -114,6 +111,14 @@ def main(argv: Sequence[str]) -> int:
         folds = ", or test all queries with evaluation.folds=5" if "train" in parts else ""
         warn(f"{few}: raise their --shares{folds or ', or judge more queries'}")
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep split`."""
+    parser = Parser("ranksweep split", main.__doc__)
+    for name, text in (NEEDED | OPTIONS).items():
+        parser.add_argument(f"--{name}", required=name in NEEDED, help=text)
+    return parser
 
 
 def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:

@@ -75,15 +75,7 @@ class Snapshot:
 def main(argv: Sequence[str]) -> int:
     """Print the progress of a running, killed or finished sweep, or the sweeps below a folder;
     changes nothing."""
-    parser = Parser("ranksweep status", main.__doc__)
-    parser.add_argument(
-        "folder", metavar="DIR", help="the folder or URI (s3://...) of one sweep or of several"
-    )
-    watch = "wait up to half an hour for the sweep to begin, then repeat until no command runs it "
-    watch += "(default: every %(const)g seconds)"
-    add = parser.add_argument
-    add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     if given.watch is not None and not given.watch > 0:
         raise BadInput(f"--watch must be seconds above 0, got {given.watch:g}")
     if given.watch is not None:
@@ -115,6 +107,19 @@ def main(argv: Sequence[str]) -> int:
     finally:
         if live:
             live.close()
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep status`."""
+    parser = Parser("ranksweep status", main.__doc__)
+    parser.add_argument(
+        "folder", metavar="DIR", help="the folder or URI (s3://...) of one sweep or of several"
+    )
+    watch = "wait up to half an hour for the sweep to begin, then repeat until no command runs it "
+    watch += "(default: every %(const)g seconds)"
+    add = parser.add_argument
+    add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
+    return parser
 
 
 def _sweeps_below(where: str, records: Records) -> Iterator[str]:

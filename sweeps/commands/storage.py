@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     can go. Without --yes nothing is removed: the command shows what would be. What a sweep uses is
     never removed, and nothing of a sweep that runs; a removal that was killed is repeated by the
     same command."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     if given.yes and not (given.remove or given.orphans or given.cache is not None):
         raise BadInput("--yes needs --remove SWEEP, --orphans or --cache DAYS")
     if given.cache is not None and not given.cache >= 1:
@@ -55,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep storage`."""
     parser = Parser("ranksweep storage", main.__doc__)
     add = parser.add_argument
     default = FLAGS["storage"].default

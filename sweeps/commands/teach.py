@@ -42,25 +42,7 @@ def main(argv: Sequence[str]) -> int:
     training.teacher=OUT with a loss of a teacher (training.loss=margin-mse) or with
     training.negatives_share=0.95, which drops candidates that the teacher scores like relevant
     ones; training.negatives_from=OUT for the negatives of dense. The same command resumes."""
-    parser = Parser("ranksweep teach", main.__doc__)
-    add = parser.add_argument
-    teacher = "the teacher: an exported folder, a published reranker, or a system's name"
-    add("teacher", metavar="MODEL", help=teacher)
-    add("--collection", required=True, metavar="NAME|DIR", help="collection with a split train")
-    add_flags(parser, ("fields", "cpus_per_worker"))
-    add("--out", required=True, metavar="FILE", help="the teacher's run, a new file")
-    add(
-        "--depth",
-        type=int,
-        default=DEPTH,
-        metavar="N",
-        help=f"candidates scored per query (default: {DEPTH})",
-    )
-    trust = "allow the model's source code in FOLDER/code to run; read it first"
-    add("--trust-code", action="store_true", help=trust)
-    how = "settings of the teacher: sections model, chunking and chat of `ranksweep settings`"
-    add("settings", nargs="*", metavar="section.setting=value", help=how)
-    given = parser.parse_intermixed_args(list(argv))
+    given = parser().parse_intermixed_args(list(argv))
     for flag in ("cpus_per_worker", "depth"):
         if (value := vars(given)[flag]) < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
@@ -101,6 +83,29 @@ def main(argv: Sequence[str]) -> int:
             )
         rerank_run(job)
     return 0
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep teach`."""
+    parser = Parser("ranksweep teach", main.__doc__)
+    add = parser.add_argument
+    teacher = "the teacher: an exported folder, a published reranker, or a system's name"
+    add("teacher", metavar="MODEL", help=teacher)
+    add("--collection", required=True, metavar="NAME|DIR", help="collection with a split train")
+    add_flags(parser, ("fields", "cpus_per_worker"))
+    add("--out", required=True, metavar="FILE", help="the teacher's run, a new file")
+    add(
+        "--depth",
+        type=int,
+        default=DEPTH,
+        metavar="N",
+        help=f"candidates scored per query (default: {DEPTH})",
+    )
+    trust = "allow the model's source code in FOLDER/code to run; read it first"
+    add("--trust-code", action="store_true", help=trust)
+    how = "settings of the teacher: sections model, chunking and chat of `ranksweep settings`"
+    add("settings", nargs="*", metavar="section.setting=value", help=how)
+    return parser
 
 
 def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig | None:

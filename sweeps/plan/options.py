@@ -127,7 +127,7 @@ def parse(
     argv: Sequence[str], *, prog: str, description: str, preset: Preset | None = None
 ) -> Options:
     """The options of a command and of its sweep's file."""
-    parser = _parser(prog, description)
+    parser = sweep_parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids, ranges = _settings(arguments.settings)
@@ -200,9 +200,12 @@ def cluster_file() -> Path | None:
     return path if path.is_absolute() and path.exists() else None
 
 
-def _parser(prog: str, description: str) -> Parser:
-    """The parser of a sweep's command line."""
-    parser = Parser(prog, description, usage=f"{prog} [flags] [section.setting=value ...]")
+def sweep_parser(prog: str, description: str, *, named: bool = False) -> Parser:
+    """The parser of a sweep's command line; `named`: with the sweep before it."""
+    words = "[flags] [section.setting=value ...]"
+    parser = Parser(prog, description, usage=f"{prog} {'SWEEP ' * named}{words}")
+    if named:
+        parser.add_argument("question", metavar="SWEEP", help="a sweep's name or file")
     for title, flags in help_groups():
         group = parser.add_argument_group(title)
         for flag in flags:

@@ -17,7 +17,7 @@ from rank_core.errors import shown
 from rank_core.settings.config import setting_types
 from sweeps.__main__ import main as sweeps_main
 from sweeps.launch.command import main as sweep_main
-from sweeps.plan.options import _parser
+from sweeps.plan.options import sweep_parser
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.conftest import inputs_words
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
@@ -54,7 +54,7 @@ ADDRESSES = {
 """{flag: forms of its value}; {v} is an odd text, {f} the folder of a collection."""
 FLAGS = sorted(
     flag
-    for action in _parser("x", "")._actions
+    for action in sweep_parser("x", "")._actions
     for flag in action.option_strings
     if flag.startswith("--") and action.nargs != 0 and flag not in ADDRESSES
 )

@@ -80,7 +80,7 @@ NAMES = {
     "sweeps/systems/sources.py:ranking_of",
     "sweeps/commands/run.py:",
     "sweeps/commands/run.py:main",
-    "sweeps/commands/teach.py:main",
+    "sweeps/commands/teach.py:parser",
     "sweeps/commands/teach.py:teacher_of",
     "sweeps/plan/make_plan.py:base_config",
     "sweeps/serving.py:grid",
@@ -95,7 +95,7 @@ NOT_RUN = {
     "rank_core/errors.py:not_installed": "installs",
     "sweeps/commands/doctor/finding.py:_requirements": "installs",
     "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",
-    "sweeps/commands/mlflow_commands.py:_parser": "`ui` and `sync` themselves, of their help",
+    "sweeps/commands/mlflow_commands.py:_sweep_parser": "`ui` and `sync` themselves, of their help",
     "sweeps/store/sweep_file.py:command_in": "makes a command for those above",
     "sweeps/tracking/client.py:": "upgrades a database of MLflow",
 }

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.commands import known
 from sweeps.commands.known import COMMANDS
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import parse
@@ -20,9 +19,9 @@ from sweeps.terminal.command_line import Need, Parser
 def parser_of(name: str) -> Parser:
     """The parser of a command, or of a sweep with a command line of its own (`run scaling`)."""
     if name.startswith("run "):
-        own: Parser = import_module(f"sweeps.{name.removeprefix('run ')}")._parser()
+        own: Parser = import_module(f"sweeps.{name.removeprefix('run ')}").parser()
         return own
-    return known.parser_of(name)
+    return COMMANDS[name].parser()
 
 
 NAMES = [*COMMANDS, "run scaling", "run positional_bias"]
@@ -154,9 +153,8 @@ def test_a_flag_without_effect_on_these_inputs_is_refused(words, law, tmp_path, 
     for number, name in enumerate(("a.csv", "b.csv")):
         rows = [f"q{q},nDCG@10,{(q + number) % 7 / 7}" for q in range(20)]
         Path(name).write_text("\n".join(["query_id,measure,value", *rows]) + "\n")
-    module, _, function = COMMANDS[words[0]][0].partition(":")
     with pytest.raises(BadInput, match=law):
-        getattr(import_module(f"sweeps.commands.{module}"), function)(words[1:])
+        COMMANDS[words[0]].run(words[1:])
 
 
 def test_python_and_files_pass_the_same_checks():

@@ -94,7 +94,7 @@ OPTIONS = (
 
 def main(argv: Sequence[str]) -> int:
     """Test systems, from runs or per-query values, against a baseline and print the table."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     if not 0 < given.margin <= 1:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
     if given.out is not None:
@@ -149,7 +149,8 @@ def _rule(given: argparse.Namespace) -> Rule | None:
     return Rule("", given.alpha, given.looks, given.margin, no_worse=no_worse)
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep compare`."""
     parser = Parser("ranksweep compare", main.__doc__, epilog=EPILOG)
     add = parser.add_argument
     add(

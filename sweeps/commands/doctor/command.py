@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rank_core.errors import BadInput
 from sweeps.commands.doctor.gpu_checks import check_gpu
 from sweeps.plan.flags import add_flags
 from sweeps.terminal.command_line import Need, Parser, needing
@@ -13,6 +14,19 @@ OF_DATA = ("collection", "fields", "backbone")
 def main(argv: Sequence[str]) -> int:
     """Examine the environment and a collection before a sweep, or check a GPU; exit code 2 if
     there are errors."""
+    arguments = parser().parse_intermixed_args(list(argv))
+    if arguments.gpu:
+        if arguments.minutes is not None and not arguments.minutes > 0:
+            raise BadInput(f"--minutes must be above 0, got {arguments.minutes:g}")
+        return check_gpu(arguments.json or Path("gpu-checks.json"), arguments.minutes)
+    # Not needed by --gpu, which runs with torch alone.
+    from sweeps.commands.doctor.examination import examine
+
+    return examine(arguments)
+
+
+def parser() -> Parser:
+    """The arguments and flags of `ranksweep doctor`."""
     parser = Parser("ranksweep doctor", main.__doc__)
     add_flags(parser, OF_DATA)
     add = parser.add_argument
@@ -25,12 +39,4 @@ def main(argv: Sequence[str]) -> int:
     kept = "with --gpu: file for the results (default: gpu-checks.json)"
     needing(add("--json", metavar="FILE", type=Path, help=kept), Need("gpu"))
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
-    arguments = parser.parse_intermixed_args(list(argv))
-    if arguments.gpu:
-        if arguments.minutes is not None and not arguments.minutes > 0:
-            parser.error(f"--minutes must be above 0, got {arguments.minutes:g}")
-        return check_gpu(arguments.json or Path("gpu-checks.json"), arguments.minutes)
-    # Not needed by --gpu, which runs with torch alone.
-    from sweeps.commands.doctor.examination import examine
-
-    return examine(arguments)
+    return parser
