@@ -23,7 +23,8 @@ from dataclasses import replace
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
+from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig

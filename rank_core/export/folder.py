@@ -72,9 +72,10 @@ from rank_core.export.serving import (
     write_cross_encoder,
 )
 from rank_core.files import file_sha256, finite, new_folder, write_json
-from rank_core.models import MODELS, check_model, model_class, trains
+from rank_core.models import MODELS, model_class, trains
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
+from rank_core.models.checks import check_model
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker, draws_classifier
 from rank_core.models.runtimes import require_runtime, write_graphs

@@ -16,7 +16,8 @@ from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.data.trec import in_rank_order
 from rank_core.evaluate import mean_values, untied
 from rank_core.machine import peak_memory, precision_name, reset_peak_memory, trial_device, versions
-from rank_core.models import MODELS, check_model, model_class
+from rank_core.models import MODELS, model_class
+from rank_core.models.checks import check_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import is_reference, portable
 from rank_core.process_state import each_step_kept

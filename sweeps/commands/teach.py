@@ -13,7 +13,8 @@ from rank_core.data.trec import write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.llm.chat import Ledger, NoAnswer
-from rank_core.models import MODELS, check_model, model_class, trains
+from rank_core.models import MODELS, model_class, trains
+from rank_core.models.checks import check_model
 from rank_core.models.dense import DenseChunks
 from rank_core.models.list_rankers import LEDGER, ListRanker, RankGPT
 from rank_core.models.reading import ignored_settings

@@ -11,7 +11,8 @@ from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
+from rank_core.models.checks import check_model
 from rank_core.settings.config import FILES, TrialConfig
 from sweeps.plan.reference import Reference
 

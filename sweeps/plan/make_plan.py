@@ -14,8 +14,9 @@ from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.lines import beside
-from rank_core.models import check_model, model_class, trains, unread_settings, usual_settings
+from rank_core.models import model_class, trains, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
+from rank_core.models.checks import check_model
 from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig

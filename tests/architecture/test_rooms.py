@@ -72,6 +72,13 @@ LATE = {
     ("rank_core.data.made.stdlib_docstrings", "rank_core.parsing"): "runs as a script alone",
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
+    ("rank_core.models", "rank_core.models.ranker"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.encoders.backbones"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.encoders.lora"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.encoders.published_heads"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.models.build"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.models.ranker"): "brings in torch",
+    ("rank_core.models.checks", "rank_core.models.runtimes"): "brings in torch",
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",
     ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
@@ -100,8 +107,20 @@ LATE = {
     ("ranksweep.api", "rank_core.process_state"): "brings in torch",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
+BY_NAME = {
+    "rank_core": "its public names",
+    "rank_core.data.made.stdlib_docstrings": "Python's modules, whose docstrings it collects",
+    "rank_core.first_stage.languages": "the stemmer of a language",
+    "rank_core.own_code": "a user's module",
+    "sweeps.commands.known": "the module of a command",
+    "sweeps.commands.run": "the module of a sweep",
+    "sweeps.search.search": "the module of a search",
+    "ranksweep": "its public names",
+}
+"""{module that imports what a variable names: what that is}; the other imports can be read here."""
 
 MAX_FUNCTION_LINES = 60
+VARIABLE = "(a variable)"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -137,7 +156,9 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             if public and isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue
-            if isinstance(child, ast.Import):
+            if named := _named_by_call(child):
+                yield named, late
+            elif isinstance(child, ast.Import):
                 yield from ((alias.name, late) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 assert child.level == 0, f"{path}: imports are absolute"
@@ -147,6 +168,18 @@ def imports(path: Path) -> list[tuple[str, bool]]:
             yield from walk(child, late or isinstance(child, (*FUNCTIONS, ast.Lambda)))
 
     return list(walk(tree_of(path), False))
+
+
+def _named_by_call(node: ast.AST) -> str:
+    """What `import_module("...")` or `__import__("...")` imports: `VARIABLE` for another argument
+    than a text; "" for other nodes."""
+    if not isinstance(node, ast.Call):
+        return ""
+    function = ast.unparse(node.func).rpartition(".")[2]
+    if function not in ("import_module", "__import__"):
+        return ""
+    name = node.args[0]
+    return name.value if isinstance(name, ast.Constant) else VARIABLE
 
 
 def own_imports(late: bool) -> Iterator[tuple[str, str]]:
@@ -185,8 +218,6 @@ def test_every_room_imports_only_what_the_table_allows():
 def test_no_module_imports_itself_in_a_circle():
     below: dict[str, set[str]] = {module: set() for module in MODULES}
     for module, imported in (*own_imports(late=False), *own_imports(late=True)):
-        if module.startswith(f"{imported}."):
-            continue  # a package's own name is there already
         below[module].add(imported)
     while ready := {module for module, others in below.items() if not others & below.keys()}:
         for module in ready:
@@ -196,6 +227,15 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_an_import_inside_a_function_has_its_reason():
     assert set(own_imports(late=True)) == set(LATE)
+
+
+def test_a_module_that_a_variable_names_is_stated():
+    named = {
+        module
+        for module, path in MODULES.items()
+        if VARIABLE in (imported for imported, _ in imports(path))
+    }
+    assert named == {*BY_NAME}
 
 
 def test_nothing_else_imports_a_leaf():

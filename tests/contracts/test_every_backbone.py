@@ -23,8 +23,9 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing import laws
 from rank_core.testing.laws import assert_each_document_is_scored_alone, batch_of, without_gradient

@@ -13,8 +13,9 @@ from rank_core.errors import BadInput
 from rank_core.export.folder import FREQUENCIES, read_model, write_model
 from rank_core.export.reranker import Reranker
 from rank_core.models import MODELS as SYSTEMS
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.models.key_blocks import BLOCK_SCORES
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import final_runs

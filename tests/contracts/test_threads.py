@@ -16,8 +16,9 @@ from rank_core.encoders.packed import OWN_ATTENTION
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
 from rank_core.models import MODELS as SYSTEMS
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import suited

@@ -18,7 +18,8 @@ from rank_core.data.load import load_collection
 from rank_core.data.trec import in_rank_order, write_run
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, check_model, model_class
+from rank_core.models import MODELS, model_class
+from rank_core.models.checks import check_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.reading import effective_settings
 from rank_core.ranking.scorer import evaluated_queries

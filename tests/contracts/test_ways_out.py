@@ -17,8 +17,8 @@ from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, write_model
 from rank_core.export.reranker import Reranker
-from rank_core.models import check_model
 from rank_core.models.build import build_model, require_weights
+from rank_core.models.checks import check_model
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders import test_decoder_rerankers as decoders

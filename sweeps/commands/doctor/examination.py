@@ -36,7 +36,8 @@ from rank_core.first_stage.languages import (
     script_counts,
 )
 from rank_core.lines import VisibleLog, beside, put
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
+from rank_core.models.checks import check_model
 from rank_core.records import SPLITS, Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Diagnosis, exit_code, machine, print_finding, verdict

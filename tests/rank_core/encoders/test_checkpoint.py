@@ -19,8 +19,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders import (

@@ -23,8 +23,8 @@ from rank_core.encoders.decoder_rerankers import TEMPLATES, logit_score
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
-from rank_core.models import check_model
 from rank_core.models.build import build_model, is_deterministic
+from rank_core.models.checks import check_model
 from tests.contracts.small_backbones import make_backbone, random_weights
 from tests.rank_core.encoders.test_published_heads import (
     DOCUMENTS,

@@ -9,8 +9,8 @@ from rank_core.encoders import lora
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.trial.trial import run_trial
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_decoder_rerankers import publish as publish_decoder

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import check_model
+from rank_core.models.checks import check_model
 from tests.contracts.small_backbones import random_weights
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
 from tests.rank_core.encoders.test_published_heads import (

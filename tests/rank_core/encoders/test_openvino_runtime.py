@@ -16,8 +16,8 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, read_model, write_model
 from rank_core.export.reranker import Reranker
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.runtimes import calibration_rows, use_runtime
 from rank_core.settings.config import TrialConfig

@@ -13,8 +13,9 @@ from rank_core.encoders.backbones import load_config, load_tokenizer, resolve_ba
 from rank_core.encoders.published_heads import KINDS, PublishedHead, head_problem
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone, random_weights, write_tokenizer
 

@@ -8,7 +8,7 @@ import torch
 
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import check_model
+from rank_core.models.checks import check_model
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
 from tests.rank_core.encoders import test_module_chain as chains
 from tests.rank_core.encoders.test_published_heads import (

@@ -11,8 +11,8 @@ from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.export.folder import FILE, ExportedModel, _digest, write_model
 from rank_core.export.reranker import Reranker
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import TrialConfig
 from tests.rank_core.encoders.test_published_heads import forget

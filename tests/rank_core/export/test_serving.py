@@ -25,8 +25,8 @@ from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
 from rank_core.export.serving import FILE, identity, serving_setting
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone

@@ -17,9 +17,9 @@ from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.embedder import position_steps
 from rank_core.errors import BadInput
-from rank_core.models import check_model
 from rank_core.models.bi_encoder import BiEncoder, facts_of
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.rank_core.encoders.test_published_heads import publish
 from tests.rank_core.models.embedding_folders import CHAINS, saved

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.models import check_model, model_class
+from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.laws import tokens
 from tests.contracts.small_backbones import make_backbone

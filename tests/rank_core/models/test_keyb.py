@@ -14,7 +14,7 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.models import check_model
+from rank_core.models.checks import check_model
 from rank_core.models.key_blocks import FROM_TEXT, LEARNED, fitting, within
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.laws import QUERY, scores, tokens

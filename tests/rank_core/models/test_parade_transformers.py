@@ -7,8 +7,8 @@ import pytest
 
 from rank_core.encoders import backbones
 from rank_core.errors import BadInput
-from rank_core.models import check_model
 from rank_core.models.build import build_model
+from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.contracts.small_backbones import make_backbone
 

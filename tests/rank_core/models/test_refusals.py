@@ -7,7 +7,8 @@ import pytest
 
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, check_model
+from rank_core.models import MODELS
+from rank_core.models.checks import check_model
 from rank_core.models.reading import ignored_settings
 from rank_core.settings.config import TrialConfig
 

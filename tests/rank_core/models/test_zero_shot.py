@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from rank_core.checkpoints.weights import WEIGHTS, load_weights, save_weights
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
-from rank_core.models import MODELS, check_model, model_class
+from rank_core.models import MODELS, model_class
 from rank_core.models.build import build_model, is_deterministic, require_weights
+from rank_core.models.checks import check_model
 from rank_core.testing.test_model import config_of
 
 TRAINED = [name for name in MODELS if model_class(name).trains]

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput
-from rank_core.models import check_model
+from rank_core.models.checks import check_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main

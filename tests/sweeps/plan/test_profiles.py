@@ -9,7 +9,8 @@ from ir_measures import Qrel, ScoredDoc
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
-from rank_core.models import MODELS, check_model, model_class
+from rank_core.models import MODELS, model_class
+from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
 from rank_core.training.optimizer import Timetable, rate_factor
 from rank_core.training.train import num_training_steps
