@@ -18,7 +18,7 @@ from rank_core.models.kept_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
 from rank_core.models.runtimes import CALIBRATION_ROWS
 from rank_core.records import Run, without_own
-from rank_core.retrieval.collection import asked_evidence, cuts_of
+from rank_core.retrieval.collection import asked_evidence, chosen_documents, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
@@ -103,14 +103,20 @@ class DenseChunks(ListRanker):
             embedding_model(config, "cpu").check_window(config.chunking.window)
 
     @classmethod
-    def index(cls, config: TrialConfig, inputs: Inputs, device: str = "") -> DenseIndex:
-        """The index of a collection, not embedded yet. Raises `BadInput` for titles and evidence
-        that the collection has not."""
+    def index(
+        cls,
+        config: TrialConfig,
+        inputs: Inputs,
+        device: str = "",
+        only: Sequence[str] | None = None,
+    ) -> DenseIndex:
+        """The index of a collection, or of the documents with the ids of `only`, not embedded yet.
+        Raises `BadInput` for titles and evidence that the collection has not."""
         asked_evidence(config, inputs.collection)  # refused before anything is embedded
         model = embedding_model(config, device)
         cutting = cls.cutting(config, model.max_window)
-        cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
-        return DenseIndex(model, inputs.collection.documents, cuts)
+        cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting, only)
+        return DenseIndex(model, chosen_documents(inputs.collection, only), cuts)
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run

@@ -1,7 +1,7 @@
 """The chunks of a collection by its name, and the relevant text of its queries."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from rank_core.data.load import load_collection
@@ -14,12 +14,18 @@ from rank_core.retrieval.evidence import Place
 from rank_core.settings.config import TrialConfig
 
 
-def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutting) -> CutTable:
-    """The chunks of a collection's documents. Raises `BadInput` where each shall have a title and
-    no document has one."""
-    documents = collection.documents
+def cuts_of(
+    name: str,
+    collection: Collection,
+    tokenizer: object,
+    cutting: Cutting,
+    only: Sequence[str] | None = None,
+) -> CutTable:
+    """The chunks of a collection's documents, or of those with the ids of `only`. Raises `BadInput`
+    where each shall have a title and no document has one."""
+    documents = chosen_documents(collection, only)
     titles: Mapping[str, int] = {}
-    digest = getattr(documents, "content_hash", collection.content_hash)
+    digest = getattr(collection.documents, "content_hash", collection.content_hash)
     if not isinstance(cutting, WholeDocument) and cutting.title:
         titles = titles_of(name, digest)
         if not titles:
@@ -29,7 +35,16 @@ def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutti
             )
         joined = " ".join(f"{doc_id} {length}" for doc_id, length in titles.items())
         digest += hashlib.sha256(joined.encode()).hexdigest()[:16]
+    if only is not None:
+        digest += hashlib.sha256("\n".join(only).encode()).hexdigest()[:16]
     return cut_documents(documents, titles, tokenizer, cutting, digest)
+
+
+def chosen_documents(collection: Collection, only: Sequence[str] | None) -> Mapping[str, str]:
+    """The documents with the ids of `only`; None: all."""
+    if only is None:
+        return collection.documents
+    return {doc_id: collection.documents[doc_id] for doc_id in only}
 
 
 def has_titles(name: str) -> bool:

@@ -10,6 +10,7 @@ import heapq
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,11 +36,12 @@ from rank_core.machine import (
 )
 from rank_core.models import model_class
 from rank_core.models.build import build_model
-from rank_core.models.dense import DenseChunks
+from rank_core.models.dense import DenseChunks, embedding_model
 from rank_core.models.runtimes import use_runtime
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
+from rank_core.retrieval.cuts import cut_texts
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import (
@@ -54,7 +56,13 @@ from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell
-from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
+from sweeps.plan.trial_cost import (
+    Tokens,
+    index_of,
+    index_sample,
+    planned_tokens,
+    unread_tokens,
+)
 from sweeps.store.records import State
 
 CALIBRATING = 50  # finished trials that are read
@@ -316,13 +324,23 @@ def _embedding_speed(config: TrialConfig) -> Speed:
     """The speed of embedding a collection, per document of it."""
     before = time.perf_counter()
     inputs = load_inputs(config.collection, config.model.backbone)
-    kind = model_class(config.model.name)
-    assert issubclass(kind, DenseChunks)
-    index = kind.index(config, inputs)
-    started, each = time.perf_counter() - before, index.seconds_per_token(EMBEDDED_TOKENS)
-    tokens = index.encoder_tokens / max(1, len(inputs.tokens))
+    sample = index_of(config, inputs, str(trial_device()))
+    started = time.perf_counter() - before + sample.scale * _cutting_seconds(config, inputs)
+    each = sample.index.seconds_per_token(EMBEDDED_TOKENS)
+    tokens = sample.encoder_tokens / max(1, len(inputs.tokens))
     peak = peak_memory(trial_device())
     return Speed(each * tokens, 0.0, started, peak, versions()["device"])
+
+
+def _cutting_seconds(config: TrialConfig, inputs: Inputs) -> float:
+    """The time of cutting the documents that a plan cuts; titles are read as text."""
+    model, kind = embedding_model(config), model_class(config.model.name)
+    assert issubclass(kind, DenseChunks)
+    ids = inputs.tokens.ids_of(index_sample(inputs))
+    texts, start = [inputs.collection.documents[doc_id] for doc_id in ids], time.perf_counter()
+    cutting = kind.cutting(config, model.max_window)
+    deque(cut_texts(texts, [0] * len(texts), model.tokenizer, cutting), maxlen=0)
+    return time.perf_counter() - start
 
 
 def _speed(config: TrialConfig) -> Speed:

@@ -19,17 +19,25 @@ def index_lines(plan: Plan) -> Iterator[str]:
         return
     indexes = {cell.label: index_of(cell.config, cell.inputs) for cell in cells}
     ordered = sorted(indexes, key=lambda label: indexes[label].num_bytes)
+    some = indexes[ordered[0]]
+    about = "" if some.whole else "about "
+    if about:
+        yield (
+            f"sample      {some.index.cuts.num_documents:,} of {some.documents:,} documents are "
+            "cut for this plan, spread over all lengths: the sizes of the indexes are estimates"
+        )
     for label in dict.fromkeys((ordered[0], ordered[-1])):
         index = indexes[label]
-        own = f"{len(index.cuts):,} vectors, {index.num_bytes:,} bytes in fp32 ({label})"
+        size = f"{about}{index.vectors:,} vectors, {index.num_bytes:,} bytes in fp32 ({label})"
         larger = f"; larger than half of this machine's memory of {memory_bytes():,} bytes: it is "
         larger += "searched from the disk"
-        yield f"index       {own}" + ("" if index.fits_memory else larger)
+        yield f"index       {size}" + (larger if index.num_bytes > memory_bytes() / 2 else "")
     alone = sum(index.encoder_tokens for index in indexes.values())
     unread = sum(unread_tokens((c.cell, c.config, c.inputs) for c in cells).values())
     yield (
-        f"embedding   {count(unread)} encoder tokens to read; each index alone: {count(alone)}. "
-        "The difference is due to chunks that several indexes share or that are already stored"
+        f"embedding   {about}{count(unread)} encoder tokens to read; each index alone: "
+        f"{count(alone)}. The difference is due to chunks that several indexes share or that are "
+        "already stored"
     )
     model = embedding_model(cells[0].config, "cpu")
     yield from (f"model       {note}" for note in model.notes)

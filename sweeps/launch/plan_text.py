@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_texts
@@ -52,7 +53,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
     own = [
-        f"{name}={value_text(value)}" for name, value in embedded.items() if settings[name] == value
+        f"{name}={value_text(value)}"
+        for name, value in embedded.items()
+        if settings[name] == value and not _unread_by_all(plan, name)
     ]
     times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
     times += f" ({once} deterministic, run once)" if once else ""
@@ -101,6 +104,11 @@ def _without_effect(plan: Plan) -> Iterator[str]:
     experiment = plan.experiment
     for line in beyond_data(plan.cells, sorted({*experiment.user_settings, *experiment.swept})):
         yield f"no effect   {line}"
+
+
+def _unread_by_all(plan: Plan, name: str) -> bool:
+    """True if no cell reads a setting."""
+    return all(name in ignored_settings(cell.config) for cell in plan.cells)
 
 
 def _candidate_lines(plan: Plan) -> list[str]:
@@ -236,7 +244,11 @@ def _cut_lines(plan: Plan) -> list[str]:
     """The number of queries that are cut."""
     cutting = (c.config for c in plan.cells if not model_class(c.config.model.name).retrieves)
     limits = dict.fromkeys(config.chunking.max_query_tokens for config in cutting)
-    found = ((limit, *cut_queries(plan.inputs, limit)) for limit in limits)
+    inputs = plan.inputs
+    if not any(planned_steps(cell.config, cell.inputs) for cell in plan.cells):
+        splits = {name: inputs.collection.splits[name] for name in evaluated(plan)}
+        inputs = replace(inputs, collection=replace(inputs.collection, splits=splits))
+    found = ((limit, *cut_queries(inputs, limit)) for limit in limits)
     return [
         f"queries     {cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}"
         for limit, cut, number in found

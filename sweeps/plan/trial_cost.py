@@ -28,6 +28,8 @@ from rank_core.trial.cross_validation import parts_of
 from sweeps.terminal.text import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
+INDEXED_TOKENS = 12_000  # of documents that a plan cuts for each index: ends of sentences take long
+FEWEST_INDEXED = 8  # documents of such a sample
 BACKWARD = 2.0  # a backward pass costs about two forward passes
 FEW_STEPS = 10  # optimizer steps below which a trial hardly changes its model
 
@@ -68,11 +70,57 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     )
 
 
-def index_of(config: TrialConfig, inputs: Inputs) -> DenseIndex:
-    """The index of a dense retriever, not embedded yet, for a plan: its model is on the CPU."""
+@dataclass(frozen=True)
+class IndexSample:
+    """The index of a dense retriever over a sample of the documents, not embedded yet."""
+
+    index: DenseIndex
+    documents: int  # of the collection
+    scale: float  # the collection's tokens, as a multiple of the sample's; 1: the sample is all
+
+    @property
+    def whole(self) -> bool:
+        """True if the sample is the collection."""
+        return self.index.cuts.num_documents == self.documents
+
+    @property
+    def vectors(self) -> int:
+        """The vectors of the whole index."""
+        return max(self.documents, round(self.scale * len(self.index.cuts)))
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all vectors in fp32."""
+        return 4 * self.vectors * self.index.model.dimensions
+
+    @property
+    def encoder_tokens(self) -> float:
+        """The encoder tokens of all chunks."""
+        return self.scale * self.index.encoder_tokens
+
+
+def index_of(config: TrialConfig, inputs: Inputs, device: str = "cpu") -> IndexSample:
+    """The index of a dense retriever for a plan, which takes seconds: of a sample of documents, and
+    its model on the CPU."""
     kind = model_class(config.model.name)
     assert issubclass(kind, DenseChunks)
-    return kind.index(config, inputs, "cpu")
+    rows, lengths = index_sample(inputs), inputs.tokens.lengths()
+    if len(rows) == len(lengths):
+        return IndexSample(kind.index(config, inputs, device), len(lengths), 1.0)
+    index = kind.index(config, inputs, device, inputs.tokens.ids_of(rows))
+    return IndexSample(index, len(lengths), float(lengths.sum() / max(1, lengths[rows].sum())))
+
+
+@lru_cache(maxsize=8)
+def index_sample(inputs: Inputs) -> NDArray[np.int64]:
+    """The places of the documents that a plan cuts for an index, spread evenly over the lengths:
+    the middle ones of groups of equal size."""
+    lengths = inputs.tokens.lengths()
+    number = max(FEWEST_INDEXED, int(INDEXED_TOKENS * len(lengths) / max(1, lengths.sum())))
+    if number >= len(lengths):
+        return np.arange(len(lengths))
+    middles = (np.arange(number) + 0.5) * len(lengths) / number
+    return np.sort(np.argsort(lengths, kind="stable")[middles.astype(np.int64)])
 
 
 def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str, int]:
@@ -82,27 +130,36 @@ def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str,
     found = {}
     for cell, config, inputs in cells:
         if model_class(config.model.name).retrieves:
-            index = index_of(config, inputs)
-            model = index.model.content_hash
+            sample = index_of(config, inputs)
+            model = sample.index.model.content_hash
             earlier = known.get(model, np.zeros(0, KEY))
-            found[cell], keys = index.unread(earlier)
+            tokens, keys = sample.index.unread(earlier)
+            found[cell] = round(sample.scale * tokens)
             known[model] = np.concatenate([earlier, keys])
     return found
 
 
 def _of_index(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     """The statistics of the chunks of an index."""
-    index = index_of(config, inputs)
-    cuts, lengths = index.cuts, inputs.tokens.lengths()
-    chunks = np.diff(cuts.offsets)
-    whole = model_class(config.model.name) is DenseDocument
-    read = np.asarray(cuts.tokens).sum() if whole else lengths.sum()
+    sample, kind = index_of(config, inputs), model_class(config.model.name)
+    assert issubclass(kind, DenseChunks)
+    cuts, lengths = sample.index.cuts, inputs.tokens.lengths()
+    chunks, longest = np.diff(cuts.offsets), int(lengths.max(initial=0))
+    read = float(lengths.sum())
+    if kind is DenseDocument:
+        read = min(read, sample.scale * float(np.asarray(cuts.tokens).sum()))
     digest = hashlib.sha256(b"".join(map(bytes, (cuts.starts, cuts.ends, cuts.titles))))
+    most = int(chunks.max(initial=0))
+    # Equal chunks of a sample are equal chunks of all where every document is one chunk.
+    if not sample.whole and (kind is DenseDocument or longest > config.chunking.window):
+        digest.update(repr(kind.cutting(config, sample.index.model.max_window)).encode())
+        read_in_sample = max(1, int(lengths[index_sample(inputs)].sum()))
+        most = 1 if kind is DenseDocument else -(-longest * len(cuts) // read_in_sample)
     return ChunkStatistics(
-        chunks_per_document=len(cuts) / cuts.num_documents,
-        max_chunks=int(chunks.max(initial=0)),
-        tokens_per_document=index.encoder_tokens / cuts.num_documents,
-        coverage=float(read / max(1, lengths.sum())),
+        chunks_per_document=sample.vectors / sample.documents,
+        max_chunks=most,
+        tokens_per_document=sample.encoder_tokens / sample.documents,
+        coverage=read / max(1.0, float(lengths.sum())),
         signature=digest.hexdigest(),
     )
 

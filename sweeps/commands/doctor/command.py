@@ -38,5 +38,6 @@ def parser() -> Parser:
     needing(add("--minutes", metavar="N", type=float, help=minutes), Need("gpu"))
     kept = "with --gpu: file for the results (default: gpu-checks.json)"
     needing(add("--json", metavar="FILE", type=Path, help=kept), Need("gpu"))
-    add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
+    what = "the sweep to examine for, such as chunk_size or my_sweep.toml, and settings"
+    add("settings", nargs="*", metavar="SWEEP section.setting=value", help=what)
     return parser

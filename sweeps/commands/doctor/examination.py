@@ -5,9 +5,11 @@ import argparse
 import logging
 import math
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,9 +41,11 @@ from rank_core.lines import VisibleLog, beside, put
 from rank_core.models import model_class
 from rank_core.models.checks import check_model
 from rank_core.records import SPLITS, Collection, Split
+from rank_core.retrieval.collection import evidence_of
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Diagnosis, exit_code, machine, print_finding, verdict
-from sweeps.plan.experiment import suited
+from sweeps.commands.run import sweep_of
+from sweeps.plan.experiment import Experiment, suited
 from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
 from sweeps.terminal.text import numbered
@@ -58,9 +62,9 @@ def examine(arguments: argparse.Namespace) -> int:
     logged.setFormatter(VisibleLog("... %(message)s"))
     logging.basicConfig(handlers=[logged], level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # once, for minutes
-    config = config_of(arguments)
-    windows_given = any(word.startswith(CUT) for word in arguments.settings)
-    sections = {"environment": machine(), "data": _data(config, windows_given=windows_given)}
+    asked = asked_of(arguments)
+    trains = asked.config.training.num_epochs > 0 and model_class(asked.config.model.name).trains
+    sections = {"environment": machine(trains=trains), "data": _data(asked, trains=trains)}
     findings: list[Diagnosis] = []
     for title, section in sections.items():
         put(title)
@@ -71,40 +75,77 @@ def examine(arguments: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
-def config_of(arguments: argparse.Namespace) -> TrialConfig:
-    """The settings of `--collection`, `--backbone` and words such as chunking.window=150."""
+class Examined(NamedTuple):
+    """What shall be examined."""
+
+    config: TrialConfig
+    experiment: Experiment | None  # the sweep that was named
+    typed: frozenset[str]  # the settings of the command line
+
+
+def asked_of(arguments: argparse.Namespace) -> Examined:
+    """The settings of `--collection`, `--backbone` and words such as chunking.window=150, for the
+    sweep that is named first. Raises `BadInput` for one without trials."""
+    words, experiment = list(arguments.settings), None
+    if words and "=" not in words[0]:
+        name = words.pop(0)
+        try:
+            found = sweep_of(name)
+        except BadInput as error:
+            raise BadInput(f"{error}; settings are section.setting=value") from None
+        if isinstance(found, ModuleType):
+            raise BadInput(f"{name} trains no trials: `ranksweep run {name}` examines its own data")
+        experiment = found[0]
+    config = _config(arguments, words, experiment)
+    return Examined(config, experiment, frozenset(word.partition("=")[0] for word in words))
+
+
+def _config(
+    arguments: argparse.Namespace, words: Sequence[str], experiment: Experiment | None
+) -> TrialConfig:
     settings: dict[str, Any] = {}
     if arguments.collection is not None:
         settings["collection"] = named_collection(arguments.collection, arguments.fields)
     if arguments.backbone is not None:
         settings["model.backbone"] = absolute_folder(arguments.backbone)
-    for word in arguments.settings:
+    for word in words:
         name, equals, value = word.partition("=")
         if not equals or name in settings:
             raise BadInput(f"settings are section.setting=value, each given once; got {word!r}")
         settings[name] = parse_setting(name, value)
-    config = TrialConfig().override(settings)
+    usual = {**experiment.defaults, **experiment.settings} if experiment else {}
+    config = TrialConfig().override({**usual, **settings})
     if config.model.backbone in SHIPPED:
-        config = TrialConfig().override({**SETTINGS, **settings})
+        config = TrialConfig().override({**SETTINGS, **usual, **settings})
     check_measures(config.evaluation.measures)
     return config
 
 
-def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Diagnosis]:
-    """The findings on a collection as a configuration reads it; inputs that a sweep would refuse
-    are an error with the sweep's message."""
+def _data(asked: Examined, *, trains: bool) -> Iterator[Diagnosis]:
+    """The findings on a collection as a sweep reads it, which trains or not; inputs that it would
+    refuse are an error with its message."""
+    config, experiment = asked.config, asked.experiment
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
         beside(f"... reading {what}")
         inputs = load_inputs(config.collection, config.model.backbone)
         collection = inputs.collection
         check_measures(config.evaluation.measures, [s.qrels for s in collection.splits.values()])
-        if not windows_given:  # a sweep's default for this backbone
+        if experiment:
+            if not trains:  # no sweep reads what it does not train on
+                splits = {name: s for name, s in collection.splits.items() if name != "train"}
+                collection = replace(collection, splits=splits)
+                inputs = replace(inputs, collection=collection)
+            point = experiment.grid(config, inputs.backbone).points[0]
+            point = {name: value for name, value in point.items() if name not in asked.typed}
+            config = config.override(point)
+        elif not asked.typed & {*CUT}:  # a sweep's default for this backbone
             config = config.override(suited(config, inputs.backbone))
-        yield from _sizes(inputs)
+        kind = model_class(config.model.name)
+        yield from _sizes(inputs, trains=trains if experiment else None)
         limit = config.chunking.max_query_tokens
         cut, number = cut_queries(inputs, limit)
-        if cut:
+        if cut and not kind.retrieves:
             yield Diagnosis(
                 "warning" if cut > number / 20 else "note",
                 f"{cut:,} of {number:,} queries have more than {limit} tokens",
@@ -113,13 +154,16 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Diagnosis]:
             )
         yield from unread_letters(config.collection, collection)
         for name, split in collection.splits.items():
-            yield recall(name, split, config.evaluation, _texts_alone(collection))
+            if not kind.retrieves:
+                yield recall(name, split, config.evaluation, _texts_alone(collection))
             yield from what_judgments_tell(name, split, collection.first_stage or "the first stage")
         yield from gaps(collection)
         yield from shared_queries(collection)
         yield from shared_subjects(collection)
         yield from clustered_queries(collection)
-        if model_class(config.model.name).trains:
+        if kind.retrieves:
+            yield from evidence(config, collection)
+        if kind.trains:
             yield coverage(config, inputs)
         steps = planned_steps(config, inputs) if "train" in collection.splits else None
         if steps and steps.remedy:
@@ -130,7 +174,24 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Diagnosis]:
         yield Diagnosis("error", str(error))
 
 
-def _sizes(inputs: Inputs) -> Iterator[Diagnosis]:
+def evidence(config: TrialConfig, collection: Collection) -> Iterator[Diagnosis]:
+    """The finding on the places of relevant text, by which an index is measured within a reader's
+    budget."""
+    places = evidence_of(config.collection, collection)
+    for name, split in collection.splits.items():
+        number = sum(query_id in places for query_id in split.queries)
+        what = f"{name}: the place of the answer is known for {number:,} of {len(split.queries):,}"
+        if number:
+            yield Diagnosis("ok", f"{what} queries")
+        else:
+            why = "how much of the evidence a reader gets is not measured"
+            remedy = "spans.jsonl beside the documents (docs/data.md)"
+            yield Diagnosis("note", f"{what} queries", why, remedy)
+
+
+def _sizes(inputs: Inputs, *, trains: bool | None) -> Iterator[Diagnosis]:
+    """The findings on the numbers of documents and queries; `trains`: whether the sweep that is
+    asked for trains, None where none is."""
     collection, lengths = inputs.collection, inputs.tokens.lengths()
     queries = ", ".join(f"{len(split.queries):,} {n}" for n, split in collection.splits.items())
     yield Diagnosis(
@@ -139,12 +200,15 @@ def _sizes(inputs: Inputs) -> Iterator[Diagnosis]:
         f"(mean {lengths.mean():,.0f}, median {np.median(lengths):,.0f}, longest {lengths.max():,} "
         f"tokens of {inputs.backbone.name}); queries: {queries}",
     )
-    if absent := [name for name in SPLITS if name not in collection.splits]:
+    read = [name for name in SPLITS if trains is not False or name != "train"]
+    if absent := [name for name in read if name not in collection.splits]:
+        used = "trains on train, if it trains (chunk_size and serving do not), and chooses on dev"
+        if trains is not None:
+            used = "trains on train and chooses on dev" if trains else "chooses on dev"
         yield Diagnosis(
-            "note" if absent == ["train"] else "warning",
+            "error" if trains else "note" if absent == ["train"] else "warning",
             f"no {' and no '.join(absent)} split",
-            "a sweep trains on train, if it trains (chunk_size and serving do not), and chooses "
-            "on dev",
+            f"a sweep {used}",
             "divide the judgments by `ranksweep split`, or test all queries with "
             "evaluation.folds=5",
         )

@@ -52,15 +52,15 @@ def exit_code(findings: Iterable[Diagnosis]) -> int:
     return 2 if any(finding.level == "error" for finding in findings) else 0
 
 
-def machine() -> Iterator[Diagnosis]:
-    """The findings on this machine."""
+def machine(*, trains: bool = True) -> Iterator[Diagnosis]:
+    """The findings on this machine, for a sweep that trains or one that does not."""
     packages = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
     yield Diagnosis("ok", f"Python {platform.python_version()}, {packages}")
     yield from _requirements()
-    yield gpus()
+    yield gpus(trains=trains)
 
 
-def gpus() -> Diagnosis:
+def gpus(*, trains: bool = True) -> Diagnosis:
     """The finding on the GPUs of this machine."""
     import torch  # takes seconds
 
@@ -69,6 +69,7 @@ def gpus() -> Diagnosis:
         attached=len(list(Path("/dev").glob("nvidia[0-9]*"))),
         build=torch.version.cuda,
         hidden=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        trains=trains,
     )
 
 
@@ -99,10 +100,10 @@ def _requirements() -> Iterator[Diagnosis]:
 
 
 def accelerators(
-    *, visible: int, attached: int, build: str | None, hidden: str | None
+    *, visible: int, attached: int, build: str | None, hidden: str | None, trains: bool = True
 ) -> Diagnosis:
     """GPUs that torch can use, out of those that are attached to the machine. `build` is torch's
-    CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES."""
+    CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES; `trains`: the sweep."""
     if attached > visible:
         seen = f"{visible} of {attached} GPUs seen"
         if hidden is not None:
@@ -115,8 +116,6 @@ def accelerators(
 
         names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(visible)}))
         return Diagnosis("ok", f"{numbered(visible, 'GPU')}: {names}; CUDA {build}")
-    return Diagnosis(
-        "note",
-        f"no GPU on this machine, {os.cpu_count()} CPU cores",
-        "enough for `tiny-docs`; a real backbone takes hours per trial",
-    )
+    what = f"no GPU on this machine, {os.cpu_count()} CPU cores"
+    hours = "enough for `tiny-docs`; training a real backbone takes hours per trial"
+    return Diagnosis("note", what, hours if trains else "the sweep's --dry-run measures the time")

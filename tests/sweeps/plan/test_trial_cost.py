@@ -13,7 +13,10 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.plan.trial_cost import (
+    FEWEST_INDEXED,
     chunk_statistics,
+    index_of,
+    index_sample,
     mean_query_tokens,
     planned_tokens,
     trial_cost,
@@ -54,6 +57,34 @@ def test_a_sample_of_the_documents_is_spread_over_all(small_trial, inputs, monke
     tokenizer = load_tokenizer(inputs.backbone.folder)
     few = replace(inputs, tokens=open_token_store(texts, content_hash="few", tokenizer=tokenizer))
     assert chunk_statistics(keyb, inputs) == chunk_statistics(keyb, few)
+
+
+@pytest.fixture
+def no_sample_kept():
+    index_sample.cache_clear()
+    yield
+    index_sample.cache_clear()
+
+
+@pytest.mark.parametrize("snap", [False, True])
+def test_a_plan_cuts_few_documents_for_an_index(small_trial, monkeypatch, no_sample_kept, snap):
+    """Whatever the collection, as ends of sentences take minutes; sizes are near those of all."""
+    few = {"model.name": "dense", "model.backbone": "tiny-docs", "chunking.window": 24}
+    dense = small_trial.override({**few, "chunking.overlap": 0.5, "chunking.snap": snap})
+    inputs = load_inputs(dense.collection, "tiny-docs")
+    every, whole = chunk_statistics(dense, inputs), index_of(dense, inputs)
+    assert whole.whole and whole.scale == 1
+    monkeypatch.setattr(sweeps.plan.trial_cost, "INDEXED_TOKENS", 1)
+    index_sample.cache_clear()
+    sample, found = index_of(dense, inputs), chunk_statistics(dense, inputs)
+    assert sample.index.cuts.num_documents == FEWEST_INDEXED < sample.documents == 20
+    assert found.tokens_per_document == pytest.approx(every.tokens_per_document, rel=0.15)
+    assert found.chunks_per_document == pytest.approx(every.chunks_per_document, rel=0.15)
+    assert found.max_chunks == pytest.approx(every.max_chunks, rel=0.5)
+    assert sample.num_bytes == pytest.approx(whole.num_bytes, rel=0.15)
+    # Cells that cut a sample alike need not cut all alike.
+    other = dense.override({"chunking.overlap": 0.49})
+    assert chunk_statistics(other, inputs).signature != found.signature
 
 
 def test_only_configurations_that_cut_alike_share_a_signature(small_trial, inputs):

@@ -12,8 +12,8 @@ from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation
 from sweeps.__main__ import main
 from sweeps.commands.doctor.examination import (
+    asked_of,
     clustered_queries,
-    config_of,
     coverage,
     found_share,
     recall,
@@ -61,7 +61,23 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
 def test_an_embedded_backbone_has_the_depth_of_its_trials():
     for words, depth in ([], 20), (["evaluation.depth=50"], 50):
         arguments = Namespace(collection=None, fields=None, backbone="tiny-docs", settings=words)
-        assert config_of(arguments).evaluation.depth == depth
+        assert asked_of(arguments).config.evaluation.depth == depth
+
+
+@pytest.mark.parametrize("sweep", ["chunk_size", "serving", "window_stride"])
+def test_the_sweep_that_is_asked_for_is_examined(doctor, tmp_path, collection_folder, sweep):
+    """What trains nothing is not examined for training, nor asked for its queries."""
+    folder = tmp_path / "untrained"
+    shutil.copytree(collection_folder, folder)
+    shutil.rmtree(folder / "train")
+    trains = sweep == "window_stride"
+    code, text = doctor(sweep, "--collection", str(folder), "--backbone", "tiny-docs")
+    data = text.partition("data\n")[2]
+    assert ("no train split" in data) is trains
+    assert ("a real backbone takes hours per trial" in text) is trains
+    assert ("candidates" in data) is (sweep != "chunk_size")
+    assert ("the place of the answer is known for" in data) is (sweep == "chunk_size")
+    assert code == (2 if trains else 0)
 
 
 def test_inputs_that_a_sweep_would_refuse_are_errors(doctor, tmp_path, collection_folder):
