@@ -219,11 +219,12 @@ def _cheaper_text(analysis: Analysis, choice: Choice, cheaper: str, loses: float
         return ""
     sweep, costs = analysis.sweep, costs_of(analysis.sweep)
     saved = f"{100 * (1 - costs.of[cheaper] / costs.of[choice.system]):.0f}%"
-    does = (
-        f"needs {saved} fewer vectors" if costs.unit == VECTORS else f"reads {saved} fewer tokens"
+    does = (  # "Chunks of 120 tokens need ...", "MaxP 48/32 reads ..."
+        f"need {saved} fewer vectors" if costs.unit == VECTORS else f"reads {saved} fewer tokens"
     )
     if loses <= sweep.about.rope:
-        limit = f"is at most {max(loses, 0.0):.{sweep.digits}f} worse"
+        verb = "are" if costs.unit == VECTORS else "is"
+        limit = f"{verb} at most {max(loses, 0.0):.{sweep.digits}f} worse"
     else:
         limit = f"may be up to {loses:.{sweep.digits}f} worse"
     return f"{called(analysis, cheaper, starts=True)} {does} and {limit}."
@@ -264,7 +265,7 @@ def _shortened(form: str, *names: str) -> str:
     """The sentence with the names of systems in it, which lose words in their middle where it would
     have more than `MOST_WORDS`."""
     words = [name.split() for name in names]
-    left, room = MOST_WORDS - len(form.replace("{}", "").split()), [*map(len, words)]
+    left, room = MOST_WORDS - len(form.split()) + len(names), [*map(len, words)]
     while sum(room) > left:
         room[room.index(max(room))] -= 1
     text = form.format(*map(_shorter, words, room))

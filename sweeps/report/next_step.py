@@ -100,8 +100,11 @@ def _serves(place: _Place) -> NextStep | None:
 
 
 def _indexes(place: _Place) -> NextStep | None:
-    if not place.sweep.indexes:
+    indexes, choice = place.sweep.indexes, place.analysis.choice
+    if not indexes:
         return None
+    if choice is None or choice.cell not in indexes or indexes[choice.cell].window is None:
+        return NextStep("The choice cuts no chunks: there is no chunking.json.")
     return NextStep("docs/tutorial-embeddings.md puts report/chunking.json to use in an index.")
 
 

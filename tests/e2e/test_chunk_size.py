@@ -61,7 +61,8 @@ def runs_of(ran):
 
 @pytest.mark.slow
 def test_a_sweep_states_the_chunk_size_its_gains_and_costs(run_local, with_spans, tmp_path):
-    ran = run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT)
+    words = (*WORDS[:-3], "chunking.window=32,64", *WORDS[-2:])
+    ran = run_local(tmp_path / "results", *words, experiment=EXPERIMENT)
     report = ran.folder / "report"
     stated = json.loads((report / "chunking.json").read_text())
     results = json.loads((report / "results.json").read_text())
@@ -73,13 +74,13 @@ def test_a_sweep_states_the_chunk_size_its_gains_and_costs(run_local, with_spans
     assert stated["overlap_tokens"] in (0, stated["chunk_tokens"] // 2)
     assert stated["chunk_characters"] > stated["chunk_tokens"]
     rows = {row["label"]: row for row in results["indexes"]}
-    assert len(rows) == 5 and rows["24/50%"]["vectors"] > rows["24/0%"]["vectors"]
+    assert len(rows) == 5 and rows["32/50%"]["vectors"] > rows["32/0%"]["vectors"]
     for row in rows.values():
         assert row["bytes"] == 4 * row["vectors"] * row["dimensions"]
         assert set(row["evidence"]) == {"1024", "2048", "4096"}
         assert 0 < row["ms_per_query"] <= row["ms_per_query_p95"]
     # All chunks of 20 documents fit into 4,096 tokens or nearly so; a cut document lacks its end.
-    assert rows["48/0%"]["evidence"]["4096"] > rows["cut at 129"]["evidence"]["4096"]
+    assert rows["64/0%"]["evidence"]["4096"] > rows["cut at 129"]["evidence"]["4096"]
     page = (report / "index.html").read_text()
     assert "What an index costs" in page and "within a reader" in page
     assert "vectors, " in ran.text and "bytes in fp32" in ran.text
@@ -102,6 +103,15 @@ def test_a_dry_run_forecasts_what_is_not_stored_yet(run_local, tmp_path):
     assert "embedding   0 K encoder tokens to read" in after
     confirmed = run_local(tmp_path / "results", "--confirm", experiment=EXPERIMENT, code=2).text
     assert "every system of chunk_size is deterministic" in " ".join(confirmed.split())
+
+
+@pytest.mark.slow
+def test_a_choice_that_cuts_no_chunks_states_none(run_local, tmp_path):
+    ran = run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT)
+    results = json.loads((ran.folder / "report" / "results.json").read_text())
+    assert results["choice"]["label"].startswith("cut at")
+    assert not (ran.folder / "report" / "chunking.json").exists()
+    assert "there is no chunking.json" in ran.text
 
 
 @pytest.mark.slow

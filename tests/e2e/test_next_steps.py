@@ -67,15 +67,16 @@ def path_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return steps
 
 
-def test_a_sweep_with_settings_and_flags_leads_to_a_design(
+def test_a_sweep_with_settings_and_flags_leads_to_more_seeds_with_all_of_them(
     work, collection_folder, backbone_folder, capsys
 ):
     inputs = ("--collection", str(collection_folder), "--backbone", str(backbone_folder))
-    settings = ("chunking.window=40", "chunking.stride=20", "training.max_steps=2")
-    flags = ("--profile", "clean", "--storage", "my results", "--num-seeds", "1")
-    words = ("run", "window_stride", *inputs, *settings, *SMALL, *flags)
-    more, design = path_of(shlex.join(("ranksweep", *words)), capsys)
-    assert "--num-seeds 3" in more and "chunking.window=40" in more and " design " in design
+    settings = ("chunking.window=48", "chunking.stride=32", "training.max_steps=2")
+    flags = ("--profile", "clean", "--storage", "my results", "--interpolate", "none")
+    words = ("run", "window_stride", *inputs, *settings, *SMALL, *flags, "--seeds", "3")
+    more, *_ = path_of(shlex.join(("ranksweep", *words)), capsys)
+    assert "--seeds 3,1,2" in more
+    assert not {*settings, *flags} - {*shlex.split(more)}
 
 
 @pytest.mark.long

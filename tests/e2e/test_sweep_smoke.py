@@ -52,8 +52,6 @@ def test_the_queries_that_moved_most_have_their_texts_and_documents(smoke):
     assert texts and all(shown["text"] and shown["passages"] for shown in texts.values())
     for shown in texts.values():
         assert all(str(escape(text)) in page for text in shown["passages"].values())
-    agreement = json.loads((smoke.folder / "report" / "results.json").read_text())["agreement"]
-    assert len(agreement) == 3 and all(0 < one["rbo_seeds"] <= 1 for one in agreement)
 
 
 def test_mlflow_shows_data_settings_the_answer_and_the_report(smoke):

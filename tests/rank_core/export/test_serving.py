@@ -101,8 +101,9 @@ def test_a_chunk_of_real_text_has_the_tokens_of_its_window(documented):
         equal += [own == window for own, window in zip(found, windows, strict=True)]
         query = queries[number % 5]
         moved.append(largest(query, found) - largest(query, windows))
-    assert len(equal) > 2000 and 0.05 < 1 - np.mean(equal) < 0.07
-    assert 0.04 < np.mean(np.abs(moved) > 1e-4) < 0.1 and np.abs(moved).max() < 1.2
+    assert len(equal) > 2000 and 0.03 < 1 - np.mean(equal) < 0.05
+    changed_scores = np.abs(moved)[np.abs(moved) > 1e-4]
+    assert 0.04 < len(changed_scores) / len(moved) < 0.07 and changed_scores.max() < 0.3
 
 
 @pytest.mark.parametrize(
