@@ -4,11 +4,10 @@ The best is the method with the highest mean over new queries and new training r
 the set if some system j beats it: if the one-sided p of j - i, corrected for the rivals of i alone,
 is below alpha. The set then contains the truly best system with probability 1 - alpha: only that
 system has to be covered, so nothing is corrected over i. The one-sided p is half of the two-sided
-one of scope `both` (`WelchDf`), or of the moderated test. Where the seed variances agree, both have
-to be below alpha, the moderated one corrected by max-t, since the rivals of i share its queries and
-its runs (as in `Family`). Where they disagree, or fewer than three systems are trained, the larger
-p counts: corrected by max-t with five seeds or more, times the number of systems with fewer (of two
-systems: p). The highest mean never leaves.
+one of scope `both` (`WelchDf`), or of the moderated test. The correction is max-t, since the rivals
+of i share its queries and its runs (as in `Family`): where the seed variances agree, of the
+moderated p, and the other has to be below alpha for itself; where they disagree, or there are no
+moderated tests, of the larger p. The highest mean never leaves.
 
 The same comparisons bound how far each system is below the best. Were system b the best, then
 m_b - m_i < d_b - d_i + half-width for all i at once, with probability 1 - alpha; the best is one of
@@ -31,11 +30,10 @@ from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix, copies
 from rank_core.stats.moderation import (
-    ENOUGH_SEEDS,
     LEAST_POOL,
-    agreeing,
     fitted_prior,
     moderated_error,
+    seeds_agree,
     where_queries_vary,
 )
 from rank_core.stats.multiplicity import NUM_DRAWS, effective_number, family_level
@@ -142,12 +140,14 @@ def best_set(
 
 @dataclass(frozen=True)
 class _PairTests:
-    """The tests of all pairs of a `Rivalry`; the moderated ones are NaN where there are none."""
+    """The tests of all pairs of a `Rivalry`; the moderated ones are NaN where there are none.
+    `agree` is whether the seed variances do where system i is the baseline, (K,)."""
 
     found: Inference
     variance_queries: Floats
     moderated_error: Floats
     moderated_df: Floats
+    agree: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,6 @@ class Rivalry:
         delta_KK[np.abs(delta_KK) <= ROUNDING * self.scale] = 0.0
         return np.asarray(delta_KK)
 
-    @property
-    def pooled(self) -> bool:
-        """Whether there are moderated tests."""
-        return not self.paired_seeds and int(np.isfinite(self.seeds).sum()) >= LEAST_POOL
-
     def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
         own_KK, moderated_KK = self.one_sided()
@@ -212,8 +207,8 @@ class Rivalry:
             # By their p, so that the order of the systems does not change what is drawn.
             others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
-            agree, R_JJ = self._family(i, others)
-            found, place = leaving_p(own, moderated, R_JJ, agree=agree, enough=self._enough)
+            R_JJ = self._correlation(i, others)
+            found, place = leaving_p(own, moderated, R_JJ, agree=bool(self._tests.agree[i]))
             p_K[i] = found
             rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
@@ -237,18 +232,12 @@ class Rivalry:
     def _half_widths(self, b: int, others: NDArray[np.intp], alpha: float) -> Floats:
         """The half-widths of the one-sided limits of b against others at once: where `leaving_p`
         would be alpha."""
-        test, J = self._tests, len(others)
-        agree, R_JJ = self._family(b, others)
-        level = alpha / (J + 1 if J > 1 else 1)
-        if R_JJ is not None:
-            # A limit needs no third digit of its level, of which the draws take most of the time.
-            level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
+        test, R_JJ = self._tests, self._correlation(b, others)
+        # A limit needs no third digit of its level, of which the draws take most of the time.
+        level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
         moderated_KK = stats.t.isf(level, test.moderated_df) * test.moderated_error
-        own_level = np.where(agree & ~np.isnan(moderated_KK), alpha, level)
-        t_KK = np.where(
-            own_level == level,
-            *(stats.t.isf(one, test.found.welch.at_level(2 * one)) for one in (level, alpha)),
-        )
+        own_level = alpha if test.agree[b] else level
+        t_KK = stats.t.isf(own_level, test.found.welch.at_level(2 * own_level))
         own_KK = np.where(test.found.se_both > 0, t_KK * test.found.se_both, 0.0)
         # Where nothing varies between the queries, the exact permutation's p or no limit.
         certain_KK = (test.variance_queries > 0) | (test.found.p_least / 2 < own_level)
@@ -256,30 +245,21 @@ class Rivalry:
         half_KK[self._few] = math.inf
         return np.asarray(half_KK[b, others])
 
-    @property
-    def _enough(self) -> bool:
-        """Whether all have the seeds at which max-t holds where their variances disagree."""
-        return bool((self.seeds >= ENOUGH_SEEDS).all())
-
-    def _family(self, i: int, others: NDArray[np.intp]) -> tuple[bool, Floats | None]:
-        """(Whether the seed variances agree where system i is the baseline, the correlations of its
-        rivals; None where they do not count)."""
-        agree = bool(self._pools[i].any())
-        if not (agree or self._enough):
-            return agree, None
-        return agree, self._correlation(i, others, self._tests.found.se_both[i, others])
-
-    @cached_property
-    def _pools(self) -> NDArray[np.bool_]:
-        """The systems whose seed variances agree where system i is the baseline, (K, K); a row of
-        False where they disagree, or too few are trained."""
-        trained = np.flatnonzero(np.isfinite(self.seeds))
-        squares, df = self.seeds[trained] * self.parts[trained, 0], self.seeds[trained] - 1
-        pool_KK = np.zeros((len(self.cells),) * 2, dtype=bool)
-        for i in range(len(self.cells)) if self.pooled else ():
-            baseline = [int(one) for one in np.flatnonzero(trained == i)]
-            pool_KK[i, trained] = agreeing(squares, df, baseline)
-        return pool_KK
+    def _tables(
+        self, i: int, V_s_KK: Floats, V_e_KK: Floats, runs_KK: Floats
+    ) -> dict[int, tuple[float, float, float]]:
+        """{j: (V_s, V_e, S) of a table of scores behind the comparisons of system i}: of each
+        trained system; where runs are paired, of the differences of j and i, and at i of its own
+        scores where some rival is deterministic."""
+        trained_K = np.isfinite(self.seeds)
+        own = {
+            int(j): (self.parts[j, 0], self.parts[j, 1], self.seeds[j])
+            for j in np.flatnonzero(trained_K)
+        }
+        if not (self.paired_seeds and trained_K[i]):
+            return own
+        rivals = {j: (V_s_KK[i, j], V_e_KK[i, j], runs_KK[i, j]) for j in own if j != i}
+        return rivals if trained_K.all() else rivals | {i: own[i]}
 
     @cached_property
     def _few(self) -> NDArray[np.bool_]:
@@ -302,8 +282,8 @@ class Rivalry:
             own_df = self.matrix.query_strata, self.matrix.query_df
             queries[i] = 1 + strata_df(self.means - mean_Q, *own_df)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
-        own = np.broadcast_to(self.seeds[:, None], shape), np.broadcast_to(self.seeds, shape)
-        runs = [np.array(S) for S in own]
+        own_K = self.seeds
+        runs = [np.array(np.broadcast_to(S, shape)) for S in (own_K[:, None], own_K)]
         V_s = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, :1], self.parts[:, 0])]
         V_e = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, 1:], self.parts[:, 1])]
         least_K = self._fewest
@@ -321,27 +301,27 @@ class Rivalry:
             fewest_seeds=tuple(least),
         )
         error_KK, df_KK = np.full(shape, math.nan), np.full(shape, math.nan)
-        trained = np.isfinite(self.seeds)
-        for i in range(K) if self.pooled else ():
-            pool = self._pools[i] if self._pools[i].any() else trained
-            prior = fitted_prior(self.seeds[pool] * self.parts[pool, 0], self.seeds[pool] - 1)
-            # A system that is left out of the pool has its own test alone.
-            tested = pool | ~trained
-            sides = [
-                tuple(part[i, tested] for part in side) for side in zip(V_s, V_e, own, strict=True)
-            ]
-            error_KK[i, tested], df_KK[i, tested] = moderated_error(
-                V_q[i, tested], queries[i, tested], sides, prior
+        agree_K = np.zeros(K, dtype=bool)
+        for i in range(K):
+            tables = self._tables(i, V_s[0], V_e[0], runs[0])
+            if len(tables) < LEAST_POOL:
+                continue
+            V_T, _, S_T = np.array([*tables.values()]).T
+            # With system i as the baseline, on which all its comparisons depend.
+            agree_K[i] = seeds_agree(
+                S_T * V_T, S_T - 1, [n for n, j in enumerate(tables) if j == i]
             )
-        return _PairTests(found, V_q, error_KK, df_KK)
+            sides = [tuple(part[i] for part in side) for side in zip(V_s, V_e, runs, strict=True)]
+            prior = fitted_prior(S_T * V_T, S_T - 1)
+            error_KK[i], df_KK[i] = moderated_error(V_q[i], queries[i], sides, prior)
+        return _PairTests(found, V_q, error_KK, df_KK, agree_K)
 
     def one_sided(self) -> tuple[Floats, Floats]:
         """(p that j beats i, the moderated one)."""
         test, delta_KK = self._tests, self.differences
-        moderated_KK = np.full(delta_KK.shape, math.nan)
-        if self.pooled:
-            p_KK = two_sided_p(delta_KK, test.moderated_error, test.moderated_df)
-            moderated_KK = where_queries_vary(p_KK, test.found.p_both, test.variance_queries)
+        p_KK = two_sided_p(delta_KK, test.moderated_error, test.moderated_df)
+        moderated_KK = where_queries_vary(p_KK, test.found.p_both, test.variance_queries)
+        moderated_KK = np.where(np.isnan(test.moderated_error), math.nan, moderated_KK)
         # With two runs nothing is significant in a table, so nothing may leave the set for it
         # either.
         one_sided = [
@@ -367,7 +347,7 @@ class Rivalry:
                 runs[0][i, j] = 1 + strata_df(delta_SQ.mean(axis=1), strata)
                 runs[1][i, j] = least[1][i, j] = math.inf
 
-    def _correlation(self, i: int, others: NDArray[np.intp], error_J: Floats) -> Floats:
+    def _correlation(self, i: int, others: NDArray[np.intp]) -> Floats:
         """The correlations of the differences of `others` with system i."""
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
@@ -375,40 +355,31 @@ class Rivalry:
         # sign. Paired runs count as independent, as in `correlations`: the standard errors are then
         # those of differences, which do not contain the variance of one side.
         shared = 0.0 if self.paired_seeds else max(self.parts[i, 0] - self.parts[i, 1], 0.0)
+        error_J = self._tests.found.se_both[i, others]
         return scaled(covariance_JJ + shared, error_J, self.differences[i, others])
 
 
 def leaving_p(
     own_J: Floats,
     moderated_J: Floats,
-    correlation_JJ: Floats | None,
+    correlation_JJ: Floats,
     *,
     agree: Any,
-    enough: bool = False,
     num_draws: int = 0,
 ) -> tuple[Floats, NDArray[np.intp]]:
     """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
 
-    `agree` is whether there are moderated p-values and the seed variances agree; then, and with
-    `enough` seeds, the correlations of the rivals count. Leading axes are systems or tables of
-    their own.
+    `agree` is whether there are moderated p-values and the seed variances agree; without them they
+    are NaN. Leading axes are systems or tables of their own.
     """
-    J = own_J.shape[-1]
-    # Without a moderated p, as of a system that is left out of the pool, the own one decides.
-    moderated_J = np.where(np.isnan(moderated_J), own_J, moderated_J)
-    larger = np.fmax(own_J, moderated_J)
-    by_both = larger.argmin(axis=-1)
 
     def corrected(p: Floats) -> Floats:
-        assert correlation_JJ is not None
         return p * _rivals(p, correlation_JJ, num_draws)
 
-    least_larger = _at(larger, by_both)
-    if enough and correlation_JJ is not None:
-        separate = np.minimum(corrected(np.fmin(least_larger, 1.0)), 1.0)
-    else:
-        separate = np.minimum(least_larger * (J + 1 if J > 1 else 1), 1.0)
-    if correlation_JJ is None or not np.any(agree):
+    larger = np.fmax(own_J, moderated_J)
+    by_both = larger.argmin(axis=-1)
+    separate = np.minimum(corrected(np.fmin(_at(larger, by_both), 1.0)), 1.0)
+    if not np.any(agree):
         return separate, by_both
 
     least = np.fmin(moderated_J.min(axis=-1), 1.0)

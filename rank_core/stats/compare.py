@@ -23,9 +23,9 @@ from rank_core.stats.moderation import (
     LEAST_POOL,
     Prior,
     Side,
-    agreeing,
     fitted_prior,
     moderated_error,
+    seeds_agree,
     where_queries_vary,
 )
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T, adjusted
@@ -202,8 +202,7 @@ def compare_pairs(
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
-    fewest = _fewest_seeds(matrix, pairs, deterministic)
-    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families, fewest)
+    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families)
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
@@ -243,14 +242,6 @@ def compare_pairs(
 def _one_nan(value: Any) -> float:
     """A number, where NaN is always the same object: equal comparisons are then equal."""
     return math.nan if math.isnan(value) else float(value)
-
-
-def _fewest_seeds(
-    matrix: ScoreMatrix, pairs: Sequence[tuple[str, str]], deterministic: Collection[str]
-) -> float:
-    """The fewest runs of a trained system of a family with more than one; infinite for none."""
-    trained = {cell for pair in pairs for cell in pair} - {*deterministic}
-    return min((n for cell in trained if (n := matrix.fewest_runs(cell)) > 1), default=math.inf)
 
 
 def _comparison(
@@ -311,7 +302,6 @@ class _Moderated:
     p_K: Floats
     agree: bool
     prior: Prior | None = None
-    left_out: tuple[str, ...] = ()  # the system of an outlying variance: its own test decides
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -319,7 +309,6 @@ class _Moderated:
         own = self.prior or Prior(math.nan, math.nan, math.nan)
         return {
             "seeds_agree": bool(self.agree),
-            "left_out": self.left_out,
             "prior_variance": float(own.variance),
             "prior_df": float(own.df),
             "pool_df": own.pool_df,
@@ -370,11 +359,10 @@ def _moderated(
     df = np.array([S - 1 for *_, S in variances.values()])
     # A baseline whose seeds vary unlike the others' distorts every comparison at once.
     baselines = {(base,) for _, base in pairs}
-    agree_K = agreeing(squares, df, [at for at, one in enumerate(variances) if one in baselines])
-    agree = bool(agree_K.any())
-    pool_K = agree_K if agree else ~agree_K
-    prior = fitted_prior(squares[pool_K], df[pool_K])
-    pool = {table for table, inside in zip(variances, pool_K, strict=True) if inside}
+    agree = bool(
+        seeds_agree(squares, df, [at for at, one in enumerate(variances) if one in baselines])
+    )
+    prior = fitted_prior(squares, df)
     found = [
         moderated_error(
             test.variance_queries,
@@ -382,7 +370,7 @@ def _moderated(
             [variances[table] for table in tables(pair)],
             prior,
         )
-        if pool.issuperset(tables(pair))
+        if variances.keys() >= {*tables(pair)}
         else (math.nan, math.nan)
         for pair, test in zip(pairs, tests, strict=True)
     ]
@@ -393,8 +381,7 @@ def _moderated(
         np.array([getattr(test, name) for test in tests]) for name in ("p_both", "variance_queries")
     )
     p_K = where_queries_vary(p_K, own_K, V_q)
-    left_out = tuple(table[0] for table in variances if table not in pool)
-    return _Moderated(error_K, df_K, p_K, agree, prior, left_out)
+    return _Moderated(error_K, df_K, p_K, agree, prior)
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:

@@ -20,7 +20,6 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
-    ENOUGH_SEEDS,
     LEAST_POOL,
     Prior,
     fitted_prior,
@@ -251,7 +250,7 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
         t_N = stats.t.isf(level / 2, own.welch.at_level(level))
         return np.where(own.se_both > 0, t_N * own.se_both, 0.0)
 
-    joint, single = goal.alpha / goal.shares, goal.alpha / goal.family_size
+    joint = goal.alpha / goal.shares
     # The true error of the difference is fixed, while the critical difference varies with the
     # estimated one.
     error = math.sqrt(V_q + 2 * variances.seed**2 / S)
@@ -264,9 +263,8 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
     def by_moderated(level: float) -> Floats:
         return np.asarray(stats.t.isf(level / 2, df_N) * error_N)
 
-    # As `Family`: Holm of the larger p where the variances disagree and few seeds are planned.
-    apart = joint if num_seeds >= ENOUGH_SEEDS else single
-    critical_N = np.maximum(by_own(apart), by_moderated(apart))
+    # As `Family`: the larger p where the variances disagree, or the correction is not max-t.
+    critical_N = np.maximum(by_own(joint), by_moderated(joint))
     if goal.correlation > 0:
         together_N = np.maximum(by_own(goal.alpha), by_moderated(joint))
         critical_N = np.where(agree_N, together_N, critical_N)
@@ -295,25 +293,6 @@ def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
     S, Q = float(num_seeds), float(num_queries)
     df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])[:, None]
     return np.asarray(stats.chi2.ppf(_QUANTILES_5N[: len(df)], df) / df)
-
-
-@lru_cache(maxsize=64)
-def worst_familywise_error(num_seeds: float, family_size: int, alpha: float = 0.05) -> float:
-    """An upper estimate of Holm's familywise error rate where the seeds of every compared system
-    vary and those of the baseline do not."""
-    if math.isinf(num_seeds):
-        return alpha
-    df, level = num_seeds - 1, alpha / family_size
-    square_N = stats.chi2.ppf((np.arange(1000) + 0.5) / 1000, df) / df
-    sizes = []
-    for share in np.linspace(0.35, 0.95, 7):  # of the seeds in the variance of a difference
-        inference = infer(
-            delta=0.0, variance_queries=1 - share, variance_seeds=(share * square_N,),
-            variance_error=(0.0,), num_seeds=(num_seeds,), num_queries=1000,
-        )  # fmt: skip
-        critical_N = stats.t.isf(level / 2, inference.welch.at_level(level)) * inference.se_both
-        sizes.append(float(2 * stats.norm.sf(critical_N).mean()))
-    return min(1.0, family_size * max(sizes))
 
 
 def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:

@@ -4,16 +4,13 @@ Every comparison has the p of its own test (`WelchDf`) and, in a table of three 
 more, that of the moderated test. Their correction by max-t:
 
 * without moderated tests: max-t of the own ones;
-* where the seed variances agree (`agreeing`): the larger one of the moderated p corrected by max-t
-  and of the own p. The moderated test is then the right one, and decides over all comparisons; the
-  own one has to hold for the comparison alone. With fewer than five seeds one system of an outlying
-  variance may be left out of the pool: the own p of its comparison is in the place of the moderated
-  one;
-* where they disagree, from five seeds on: max-t of the larger p of both tests;
-* where they disagree, with fewer seeds: Holm of the larger p, as max-t then errs in up to .08.
+* where the seed variances agree (`seeds_agree`): the larger one of the moderated p corrected by
+  max-t and of the own p. The moderated test is then the right one, and decides over all
+  comparisons; the own one has to hold for the comparison alone;
+* where they disagree: max-t of the larger p of both tests.
 
 `Applied` says which of them a table got. A simultaneous interval is the wider one of both tests at
-the levels that this rule gives all comparisons at once (Bonferroni where it says Holm).
+the levels that this rule gives all comparisons at once.
 """
 
 import math
@@ -23,10 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.multiplicity import (
     CORRECTION_NAMES,
-    HOLM,
     MAX_T,
     NONE,
     adjusted,
@@ -49,22 +44,20 @@ class Applied:
     correction: str  # a key of `CORRECTION_NAMES`
     p: str  # `OWN`, `MODERATED` or `LARGER`
     size: int  # comparisons that share alpha
-    why: str = ""  # what decided between two corrections; "" where nothing had to
 
     @property
     def text(self) -> str:
-        """For a caption: `Holm over 7 comparisons: seed variances disagree`."""
+        """For a caption: `max-t over 7 comparisons`."""
         if self.size == 1:
             return "a single comparison"
-        return correction_text(self.correction, str(self.size), self.why)
+        return correction_text(self.correction, str(self.size))
 
 
-def correction_text(correction: str, sizes: str, why: str = "") -> str:
-    """`Holm over 7 comparisons: seed variances disagree`; `sizes` may be a range."""
+def correction_text(correction: str, sizes: str) -> str:
+    """`max-t over 7 comparisons`; `sizes` may be a range."""
     if correction == NONE:
         return f"not corrected for {sizes} comparisons"
-    reason = f": {why}" if why else ""
-    return f"{CORRECTION_NAMES[correction]} over {sizes} comparisons{reason}"
+    return f"{CORRECTION_NAMES[correction]} over {sizes} comparisons"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +74,6 @@ class FamilyRecord:
     prior_variance: float  # s_0^2 of the moderated tests; NaN without them
     prior_df: float  # d_0; infinite where the variances scatter no more than equal ones
     pool_df: float  # the degrees of freedom of all seed variances
-    left_out: tuple[str, ...]  # the system of an outlying seed variance, which is not in the pool
     paired: bool = False  # whether run i of a system is paired with run i of its baseline
 
     @property
@@ -107,7 +99,6 @@ class Family:
     correlation_KK: Floats | None  # for max-t
     agree: bool  # whether their seed variances do
     num_families: int = 1  # that share alpha, such as one for each collection
-    fewest_seeds: float = math.inf  # of its trained systems
 
     @property
     def larger_p(self) -> Floats:
@@ -122,20 +113,12 @@ class Family:
             return Applied(correction, OWN, size)
         if correction != MAX_T or self.correlation_KK is None:
             return Applied(correction, LARGER, size)
-        if self.agree:
-            left_out = np.isnan(self.moderated_K) & ~np.isnan(self.own_K)
-            why = "seed variances agree" + " but for one" * bool(left_out.any())
-            return Applied(MAX_T, MODERATED, size, why)
-        if self.fewest_seeds >= ENOUGH_SEEDS:
-            return Applied(MAX_T, LARGER, size, "seed variances disagree")
-        return Applied(HOLM, LARGER, size, "seed variances disagree")
+        return Applied(MAX_T, MODERATED if self.agree else LARGER, size)
 
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
         applied = self.applied(correction)
-        p_K = self.larger_p if applied.p == LARGER else self.own_K
-        if applied.p == MODERATED:
-            p_K = np.where(np.isnan(self.moderated_K), self.own_K, self.moderated_K)
+        p_K = {OWN: self.own_K, MODERATED: self.moderated_K, LARGER: self.larger_p}[applied.p]
         found_K = self.shared(
             adjusted(p_K, applied.correction, self.correlation_KK), applied.correction
         )

@@ -100,38 +100,6 @@ def where_queries_vary(moderated_p: Any, own_p: Any, variance_queries: Any) -> A
 
 AGREEMENT = 0.25
 """Seed variances agree if neither test of `seeds_agree` has a smaller p."""
-ENOUGH_SEEDS = 5
-"""With so many seeds max-t of the larger p keeps its level where seed variances disagree."""
-OUTLYING = 0.01
-"""A system whose runs scatter more than those of all others at this level may be left out."""
-
-
-def agreeing(variance_K: ArrayLike, df_K: ArrayLike, baselines: Sequence[int] = ()) -> Any:
-    """The systems whose seed variances may be one, (..., K): all of them; all but the one with the
-    largest variance, where that is an outlier and the others agree; or none. Leading axes are
-    tables of their own.
-
-    One unsteady system would otherwise make a whole table disagree, which costs little with
-    `ENOUGH_SEEDS`: none is left out there. It is none of `baselines`, on which every comparison
-    depends.
-    """
-    s2, df_K = np.asarray(variance_K, dtype=np.float64), np.asarray(df_K, dtype=np.float64)
-    K, agree = len(df_K), np.asarray(seeds_agree(s2, df_K, baselines))
-    pool = np.array(np.broadcast_to(agree[..., None], s2.shape))
-    others = [k for k in range(K) if k not in baselines]
-    if K <= LEAST_POOL or not others or df_K.min() >= ENOUGH_SEEDS - 1:
-        return pool
-    largest = np.array(others)[s2[..., others].argmax(axis=-1)]
-    for k in np.unique(largest):
-        rest = np.arange(K) != k
-        left, total = s2[..., rest], df_K[rest].sum()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            above = special.fdtrc(df_K[k], total, s2[..., k] / (left @ df_K[rest] / total))
-        # Of so many systems the one with the largest variance is tested (Bonferroni).
-        outlying = (largest == k) & (len(others) * above < OUTLYING)
-        outlying &= seeds_agree(left, df_K[rest], [at - (at > k) for at in baselines])
-        pool |= (outlying & ~agree)[..., None] & rest
-    return pool
 
 
 def seeds_agree(variance_K: ArrayLike, df_K: ArrayLike, baselines: Sequence[int] = ()) -> Any:

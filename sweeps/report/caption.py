@@ -6,12 +6,10 @@ from string import ascii_lowercase
 
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison
-from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.family import LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters, sentences_on_clusters
-from sweeps.report.error_bounds import error_sentence
 from sweeps.store.trial_status import LOST
 from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
@@ -198,44 +196,21 @@ def reservations(analysis: Analysis) -> list[str]:
 
 def _few_seeds(analysis: Analysis) -> str:
     """The limits of a test over so few seeds; "" where there are none worth a sentence."""
-    alpha = analysis.sweep.about.alpha
     decided = [pair for pair in analysis.comparisons if not math.isnan(pair.p_both)]
     if not decided:
         return ""
-    least = min(pair.fewest_seeds for pair in decided)
-    if least < LEAST_SEEDS:
+    if min(pair.fewest_seeds for pair in decided) < LEAST_SEEDS:
         return (
             "Two seeds give no upper-case letter and p in parentheses: they estimate the standard "
             "deviation over seeds only within a factor of 0.45 to 32, and under unequal seed "
             "variance p < .05 happens by chance in up to 10% of cases."
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
-        second = (
+        return (
             "With three or more trained systems there is a second test, with seed variances "
             f"moderated over all of them (Smyth 2004); {_WHICH_P[_applied(decided[0]).p]}."
         )
-        bounds = error_sentence(decided, analysis.num_families)
-        return " ".join(filter(None, [second, _left_out(analysis), bounds]))
-    size = max(pair.family_size for pair in decided)
-    rate = worst_familywise_error(least, size, alpha)
-    if math.isinf(least) or rate < 1.3 * alpha:
-        return ""
-    return (
-        f"Under very unequal variance of normal seeds the familywise error of {size} comparisons "
-        f"over {least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
-    )
-
-
-def _left_out(analysis: Analysis) -> str:
-    """The systems of an outlying seed variance; "" without any."""
-    names = [name for pair in analysis.comparisons if pair.family for name in pair.family.left_out]
-    if not names:
-        return ""
-    told = names_text([analysis.sweep.label(name) for name in dict.fromkeys(names)])
-    return (
-        f"The runs of {told} vary far more than those of the others: their seed variance is "
-        "left out of that pool, and the first test alone decides."
-    )
+    return ""
 
 
 _WHICH_P = {
@@ -281,22 +256,10 @@ def _comparisons(rows: Sequence[System]) -> list[CellComparison]:
 
 
 def _family(analysis: Analysis) -> list[str]:
-    """`Holm over 2 comparisons: seed variances disagree`, what the table got; where its measures or
-    letters got different ones, the measures of each. Empty where nothing needs a correction."""
-    own = [row for row in analysis.rows if row.is_cell]
-    sizes: dict[tuple[str, str], set[int]] = {}
-    measures: dict[tuple[str, str], dict[str, None]] = {}
-    for pair in _comparisons(own):
-        applied = _applied(pair)
-        if applied.size > 1:
-            key = applied.correction, applied.why
-            sizes.setdefault(key, set()).add(applied.size)
-            measures.setdefault(key, {})[pair.measure] = None
-    texts = []
-    for (correction, why), counts in sizes.items():
-        of = f" ({', '.join(measures[correction, why])})" if len(sizes) > 1 else ""
-        texts.append(f"{correction_text(correction, _span([*counts]), why)}{of}")
-    return texts
+    """`max-t over 2 comparisons`, what the table got. Empty where nothing needs a correction."""
+    applied = [_applied(pair) for pair in _comparisons([r for r in analysis.rows if r.is_cell])]
+    sizes = {one.size for one in applied if one.size > 1}
+    return [correction_text(applied[0].correction, _span([*sizes]))] if sizes else []
 
 
 def _legend(analysis: Analysis, *, decided: bool) -> str:

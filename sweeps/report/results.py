@@ -329,7 +329,6 @@ def _families(analysis: Analysis) -> list[dict[str, Any]]:
             "prior_variance": family.prior_variance,
             "prior_df": family.prior_df,
             "pool_df": family.pool_df,
-            "left_out": list(family.left_out),
             "correlation_both": _rows(family.correlation_both),
             "correlation_queries": _rows(family.correlation_queries),
         }

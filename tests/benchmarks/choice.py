@@ -20,7 +20,7 @@ import numpy as np
 
 from rank_core.stats import multiplicity, scopes
 from rank_core.stats.looks import level_of_look
-from rank_core.stats.moderation import ENOUGH_SEEDS, LEAST_POOL
+from rank_core.stats.moderation import LEAST_POOL
 from rank_core.stats.multiplicity import effective_number
 from rank_core.stats.scopes import Floats
 from rank_core.stats.selection import gain_after_choice
@@ -156,21 +156,19 @@ def _headlines(
     )
     chosen_N = np.maximum(dev_NK[:, 1:].argmax(axis=1), 0)
     at = np.arange(num), chosen_N
-    covered_N = _corrected(_pair_tests(tables, 0), at, enough=S >= ENOUGH_SEEDS) >= ALPHA
+    covered_N = _corrected(_pair_tests(tables, 0), at) >= ALPHA
     better = _pair_tests(replace(tables, mean_NK=tables.mean_NK + truth_K), 0)
-    said_N = (_corrected(better, at, enough=S >= ENOUGH_SEEDS) < ALPHA) & better.better[at]
+    said_N = (_corrected(better, at) < ALPHA) & better.better[at]
     over_N = (tables.mean_NK[:, 1:] - tables.mean_NK[:, :1])[at]
     return np.array([covered_N, said_N, over_N], dtype=np.float64)
 
 
-def _corrected(found: Pairs, at: tuple[Floats, Floats], *, enough: bool) -> Floats:
+def _corrected(found: Pairs, at: tuple[Floats, Floats]) -> Floats:
     """The first step of the corrected p of one comparison of each table, whose own number of
     comparisons counts: below alpha where 0 is outside its simultaneous interval."""
     own_N, moderated_N = found.own[at], found.moderated[at]
     p_N = np.where(found.agree, moderated_N, np.fmax(own_N, moderated_N))
     number_N = effective_number(p_N, found.correlation, num_draws=DRAWS)
-    if not enough:  # Holm's where they disagree
-        number_N = np.where(found.agree, number_N, found.own.shape[1])
     return np.fmax(number_N * p_N, own_N)
 
 
@@ -221,8 +219,7 @@ def _false_letters(
         tables = _tables(score_NKSQ[:, :, :seeds])
         tables = tables if trained else _deterministic(tables)
         pooled = int(np.isfinite(tables.seeds_K).sum()) >= LEAST_POOL
-        enough = seeds >= ENOUGH_SEEDS
-        p_N = first_step(_pair_tests(tables, 0), pooled=pooled, enough=enough).min(axis=1)
+        p_N = first_step(_pair_tests(tables, 0), pooled=pooled).min(axis=1)
         wrong |= np.array([p_N < ALPHA, p_N < level_of_look(ALPHA, number)])
     return wrong.astype(np.float64)
 

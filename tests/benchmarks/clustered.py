@@ -26,8 +26,8 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import Floats
 from rank_core.stats.strata import over_collections
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
-from tests.benchmarks.error_rates import ALPHA, _pair_tests
-from tests.benchmarks.final_stage import _both_rules, _stays
+from tests.benchmarks.error_rates import ALPHA, _pair_tests, first_step
+from tests.benchmarks.final_stage import _stays
 from tests.benchmarks.simulated_sweeps import Tables
 
 TASTE, RESIDUAL, SEED_SD = 0.06, 0.06, 0.01
@@ -108,9 +108,9 @@ def _decisions(
     columns = []
     for tables in (_tables(score_NKSQ), _of_clusters(score_NKSQ, sizes)):
         found = _pair_tests(tables, 0)
-        wrong = (_both_rules(found, trained=K + 1, S=S)[1] < ALPHA).any(axis=1)
+        wrong = (first_step(found, pooled=True) < ALPHA).any(axis=1)
         covered = np.fmax(found.own, found.moderated)[:, 0] >= ALPHA
-        columns.append((wrong, covered, _stays(tables, trained=K + 1, S=S)))
+        columns.append((wrong, covered, _stays(tables, trained=K + 1)))
     return np.array([one for pair in zip(*columns, strict=True) for one in pair], float).T
 
 

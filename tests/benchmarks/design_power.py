@@ -18,10 +18,7 @@ import numpy as np
 
 from rank_core.stats import scopes
 from rank_core.stats.design import Goal, Variances, planned_detectable
-from rank_core.stats.moderation import (
-    ENOUGH_SEEDS,
-    LEAST_POOL,
-)
+from rank_core.stats.moderation import LEAST_POOL
 from tests.benchmarks.bars import Bar, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import Kind, drawn_tables
@@ -46,7 +43,7 @@ def _true_power(
         tables = drawn_tables(rng, size, kind, S, [sd] * (K + 1), "normal")
         better_NK = tables.mean_NK + delta * (np.arange(K + 1) == middle)
         pairs = _pair_tests(replace(tables, mean_NK=better_NK), 0)
-        p_NJ = first_step(pairs, pooled=K + 1 >= LEAST_POOL, enough=S >= ENOUGH_SEEDS)
+        p_NJ = first_step(pairs, pooled=K + 1 >= LEAST_POOL)
         found.append(p_NJ[:, middle - 1] < ALPHA)
     return float(np.concatenate(found).mean())
 

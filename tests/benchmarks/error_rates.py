@@ -31,9 +31,7 @@ from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
-    ENOUGH_SEEDS,
     LEAST_POOL,
-    agreeing,
     fitted_prior,
     moderated_error,
     seeds_agree,
@@ -274,8 +272,7 @@ def _family_decisions(tables: Tables) -> NDArray[np.bool_]:
         found = _pair_tests(replace(tables, mean_NK=mean_NK), 0)
         holm_p = found.own if K + 1 - np.isinf(tables.seeds_K).sum() < LEAST_POOL else found.larger
         by_holm = holm_p * K < ALPHA  # the first step of Holm's
-        enough = bool((tables.seeds_K >= ENOUGH_SEEDS).all())
-        by_max_t = first_step(found, pooled=True, enough=enough) < ALPHA
+        by_max_t = first_step(found, pooled=True) < ALPHA
         columns += [
             one[:, place].reshape(len(mean_NK), -1).any(axis=1) for one in (by_holm, by_max_t)
         ]
@@ -292,8 +289,6 @@ class Pairs(NamedTuple):
     correlation: Floats  # (N, J, J)
     agree: NDArray[np.bool_]
     better: NDArray[np.bool_]  # than the one
-    moderated_by_all: Floats  # where no system is left out of the pool, as before version 0.4
-    all_agree: NDArray[np.bool_]
 
     @property
     def larger(self) -> Floats:
@@ -328,36 +323,20 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
     squares_NK, df = S_K[trained] * V_s[:, trained], S_K[trained] - 1
     base = [int(at) for at in np.flatnonzero(trained == one)]
 
-    def moderated(pool_NK: NDArray[np.bool_]) -> Floats:
-        """The p of the moderated test, or of the own one of a system that is not in the pool."""
-        p_NJ = np.array(found.p_both)
-        for pool in np.unique(pool_NK, axis=0):
-            at = np.flatnonzero((pool_NK == pool).all(axis=1))
-            prior = fitted_prior(squares_NK[at][:, pool], df[pool])
-            prior = replace(prior, df=prior.df[:, None], variance=prior.variance[:, None])
-            own = [(V_s[at], V_e[at], S) for V_s, V_e, S in sides]
-            p = two_sided_p(delta_NJ[at], *moderated_error(V_q[at], 1 + df_queries, own, prior))
-            inside = ~np.isin(np.flatnonzero(others), trained[~pool])
-            p_NJ[np.ix_(at, inside)] = p[:, inside]
-        return p_NJ
-
-    everything = np.ones(squares_NK.shape, dtype=bool)
-    pool_NK = agreeing(squares_NK, df, base)
-    agree_N = pool_NK.any(axis=1)
+    prior = fitted_prior(squares_NK, df)
+    prior = replace(prior, df=prior.df[:, None], variance=prior.variance[:, None])
     return Pairs(
         found.p_both,
-        moderated(np.where(agree_N[:, None], pool_NK, everything)),
+        two_sided_p(delta_NJ, *moderated_error(V_q, 1 + df_queries, sides, prior)),
         correlation,
-        agree_N,
-        delta_NJ > 0,
-        moderated(everything),
         seeds_agree(squares_NK, df, base),
+        delta_NJ > 0,
     )
 
 
-def first_step(found: Pairs, *, pooled: bool, enough: bool) -> Floats:
-    """The first step of `Family.adjusted` by max-t, (N, J): with moderated tests if `pooled`;
-    `enough` is whether all have five seeds."""
+def first_step(found: Pairs, *, pooled: bool, by_holm: bool = False) -> Floats:
+    """The first step of `Family.adjusted` by max-t, (N, J): with moderated tests if `pooled`; where
+    seed variances disagree, by Holm if asked."""
 
     def corrected(p_NJ: Floats) -> Floats:
         number = effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)
@@ -366,7 +345,7 @@ def first_step(found: Pairs, *, pooled: bool, enough: bool) -> Floats:
     if not pooled:
         return corrected(found.own)
     together = np.maximum(corrected(found.moderated), found.own)
-    apart = corrected(found.larger) if enough else found.own.shape[1] * found.larger
+    apart = found.own.shape[1] * found.larger if by_holm else corrected(found.larger)
     return np.where(found.agree[:, None], together, apart)
 
 
@@ -453,13 +432,9 @@ def _kept(tables: Tables, one: int) -> NDArray[np.bool_]:
     own, moderated = (
         np.where(found.better, p / 2, 1 - p / 2) for p in (found.own, found.moderated)
     )
-    enough = bool((tables.seeds_K >= ENOUGH_SEEDS).all())
-    leaves = [
-        leaving_p(own, moderated, found.correlation, agree=agree, enough=enough, num_draws=DRAWS)[0]
-        < ALPHA
-        for agree in (found.agree, False)
-    ]
-    return ~np.array(leaves).T
+    by_max_t, _ = leaving_p(own, moderated, found.correlation, agree=found.agree, num_draws=DRAWS)
+    bonferroni = len(tables.seeds_K) * np.fmax(own, moderated).min(axis=1)
+    return np.array([by_max_t, bonferroni]).T >= ALPHA
 
 
 def _set_sizes(tables: Tables) -> Floats:

@@ -10,7 +10,6 @@ import pytest
 from rank_core.data.load import load_collection
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
-from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.racing import race_so_far
 from tests.benchmarks import error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
@@ -38,7 +37,7 @@ def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_pla
 
 def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
-    first = error_rates.first_step(found, pooled=True, enough=True)
+    first = error_rates.first_step(found, pooled=True)
     near = np.flatnonzero(first.min(axis=1) < 0.15)  # its effective number is the smallest p's
     assert len(near) > 10
     for one in near:
@@ -57,9 +56,7 @@ def test_the_power_of_a_family_is_that_of_drawn_tables_judged_by_its_rule(K, S):
     delta = planned_detectable(plan, goal, num_seeds=S, num_queries=kind.num_queries)
     tables = drawn_tables(np.random.default_rng(K), num, kind, S, [sd] * (K + 1), "normal")
     better = replace(tables, mean_NK=tables.mean_NK + delta * (np.arange(K + 1) == 1))
-    found = error_rates.first_step(
-        error_rates._pair_tests(better, 0), pooled=True, enough=S >= ENOUGH_SEEDS
-    )
+    found = error_rates.first_step(error_rates._pair_tests(better, 0), pooled=True)
     # Three standard errors.
     assert (found[:, 0] < 0.05).mean() == pytest.approx(0.8, abs=0.031)
 

@@ -27,7 +27,6 @@ SMALLEST = {
     "choice": ("--sweeps", "2"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
-    "least_favourable": ("--simulations", "2", "--only", "bimodal"),
     "driver": (
         *("--cells", "3,4", "--seeds", "1", "--collection", "{collection}"),
         *("--backbone", "{backbone}"),
