@@ -62,14 +62,8 @@ from sweeps.store.sweep_file import (
     read_sweep_file,
     send,
 )
-from sweeps.systems.access import (
-    ACCESS_FILE,
-    Access,
-    access_hash,
-    read_accesses,
-    record_access,
-    write_accesses,
-)
+from sweeps.systems.access import access_hash, record_access
+from sweeps.systems.access_log import ACCESS_FILE, Access, read_accesses, write_accesses
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import missing_input
 from sweeps.systems.load import Sweep, keeps_chunk_scores, load_sweep, trial_config

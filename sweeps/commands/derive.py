@@ -150,7 +150,7 @@ def _tested(sweep: Sweep, rows: Sequence[System]) -> list[System]:
             in_clusters(sweep, matrix),
             [(row.name, row.of) for row in derived],
             correction=sweep.correction,
-            alpha=sweep.about.alpha,
+            alpha=sweep.alpha,
             paired_seeds=True,
             deterministic=fixed,
         ):

@@ -320,7 +320,7 @@ def _options(
     return {
         "baselines": slots,
         "correction": sweep.correction,
-        "alpha": sweep.about.alpha,
+        "alpha": sweep.alpha,
         "paired_seeds": paired,
         "num_families": num_families,
         "deterministic": [cell for cell in sweep.deterministic if cell in matrix.cells],
@@ -462,7 +462,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
             columns = whole.means.get(measure, ())
             paired = _is_paired(whole, [matrix, *map(matrices.__getitem__, columns)])
             sets[measure] = best_set(
-                matrix, alpha=whole.about.alpha, paired_seeds=paired, deterministic=fixed
+                matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
             )
     return sets
 

@@ -43,7 +43,8 @@ def _gain(name: str, about: str, test: CellComparison) -> Finding:
 
 def allowed_gain(analysis: Analysis) -> float:
     """The gain over the reference with each seed left out of the choice in turn: the gain of the
-    system that the others chose, on the seed left out. NaN without dev, below two seeds, and where
+    system that the others chose, on the seed left out; systems that a search eliminated with two
+    runs or more are candidates, too. NaN without dev, below two seeds, and where
     an earlier sweep has chosen."""
     sweep, choice, test = analysis.sweep, analysis.choice, analysis.chosen
     if choice is None or test is None or choice.on_reported:
@@ -53,14 +54,16 @@ def allowed_gain(analysis: Analysis) -> float:
     rows = {row.name: row for row in analysis.rows}
     dev, test_means = dev_by_seed(sweep), dict[str, list[float]]()
     dev_means = dict[str, list[float]]()
-    for name in dict.fromkeys([*choice.order, test.baseline]):
+    # What a search eliminated lost by the same runs.
+    candidates = dict.fromkeys([*choice.order, *sweep.about.eliminated])
+    for name in [*candidates, *[test.baseline] * (test.baseline not in candidates)]:
         row, own = rows.get(name), dev.get(name, {})
         if row is None or (len(own) == 1 and not _is_fixed(row)):
             continue
         on_test = row.seed_means[sweep.primary]
         seeds = [seed for seed in sorted(own) if seed in on_test] or sorted(on_test)
         test_means[name] = [on_test[seed] for seed in seeds]
-        if name in choice.order:
+        if name in candidates:
             dev_means[name] = [own[seed] for seed in seeds if seed in own]
     gain = gain_after_choice(dev_means, test_means, reference=test.baseline)
     return math.nan if gain is None else gain

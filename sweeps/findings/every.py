@@ -18,7 +18,7 @@ from sweeps.findings import (
 )
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.finding import Finding
-from sweeps.systems.access import Access
+from sweeps.systems.access_log import Access
 
 QUESTIONS: tuple[Callable[[Analysis], list[Finding]], ...] = (
     effect.rows,

@@ -43,7 +43,7 @@ def interactions(analysis: Analysis) -> list[Interaction]:
             _contrast(analysis, {names[0]: columns[0], name: column}),
             baselines=analysis.slots[:1],
             correction=sweep.correction,
-            alpha=sweep.about.alpha,
+            alpha=sweep.alpha,
             paired_seeds=analysis.paired,
             deterministic=sweep.deterministic,
             num_families=len(names) - 1,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.finding import Finding, Unit
-from sweeps.systems.access import Access
+from sweeps.systems.access_log import Access
 
 LINK = "which-test-to-report"
 
@@ -26,6 +26,10 @@ def rows(analysis: Analysis, accesses: Sequence[Access] = ()) -> list[Finding]:
         found.append(Finding("looks", f"looks at {sweep.split} values", value=looks,
                              unit=Unit.COUNT, names=(f"{', '.join(seeds)} seeds",),
                              link=LINK))  # fmt: skip
+    if sweep.look > 1:
+        name = f"level of look {sweep.look}, after fewer seeds"
+        found.append(Finding("looks", name, value=sweep.alpha, unit=Unit.NUMBER,
+                             link="looks-at-a-sweep"))  # fmt: skip
     search = sweep.about.search
     if standings := search.get("standings"):
         name = f"configurations of the {search['name']}"

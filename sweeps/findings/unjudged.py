@@ -80,7 +80,7 @@ def _variants(
 
 def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[CellComparison, Robustness]:
     """{comparison whose runs are here: the same without unjudged documents}."""
-    alpha = analysis.sweep.about.alpha
+    alpha = analysis.sweep.alpha
     on_lists = retested(
         analysis, variants, lambda c: (c.system + _CONDENSED, c.baseline + _CONDENSED)
     )
@@ -121,7 +121,7 @@ def retested(
                 variants,
                 [names_of(pair) for pair in family],
                 correction=sweep.correction,
-                alpha=sweep.about.alpha,
+                alpha=sweep.alpha,
                 paired_seeds=analysis.paired,
                 num_families=analysis.num_families,
                 deterministic=[name for name in variants.cells if name.partition("\n")[0] in fixed],

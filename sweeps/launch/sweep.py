@@ -69,7 +69,7 @@ from sweeps.store.sweep_file import (
     update_sweep_file,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.systems.access import ACCESS_FILE
+from sweeps.systems.access_log import ACCESS_FILE
 from sweeps.systems.clusters import Queries, check_clusters, clusters_from
 from sweeps.terminal.command_line import check_writable
 from sweeps.terminal.live_text import LiveText, NotebookText, in_notebook, is_live_terminal

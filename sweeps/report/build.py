@@ -22,7 +22,8 @@ from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_pag
 from sweeps.report.results import comparisons_csv, json_text, paper_table, results_csv
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import terminal_text
-from sweeps.systems.access import Access, record_access
+from sweeps.systems.access import record_access
+from sweeps.systems.access_log import Access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
 

@@ -33,7 +33,7 @@ PAIRED = (
 def caption(analysis: Analysis, *, compact: bool = False) -> str:
     """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
     `compact` table has means and letters alone."""
-    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.about.alpha
+    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.alpha
     first = analysis.sweep.measures[0]
     own = [row for row in rows if row.is_cell]
     seeds = [row.num_used for row in own if row.cell.cell not in fixed]
@@ -51,7 +51,7 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     if not comparisons:
         return text
     decided = any(not math.isnan(c.p_both) for c in comparisons)
-    parts = [_legend(analysis, decided=decided), f"p < {alpha:g}", *_family(analysis)]
+    parts = [_legend(analysis, decided=decided), f"p < {alpha:.3g}", *_family(analysis)]
     details = "; ".join(parts)
     differ = f"significant difference in the paired t-test over queries ({details})"
     if decided:
@@ -145,7 +145,7 @@ def without_variance(analysis: Analysis) -> str:
     p = max(c.p_queries if math.isnan(c.p_both) else c.p_both for c in constant)
     able = (
         "which so few queries or runs cannot make significant"
-        if p >= sweep.about.alpha
+        if p >= sweep.alpha
         else "and there is no interval"
     )
     return (

@@ -39,7 +39,7 @@ def sizes_beside(analysis: Analysis, cell: str) -> list[CellComparison]:
         matrix,
         [(cell, rival) for rival in dict.fromkeys(rivals) if rival != cell],
         correction=sweep.correction,
-        alpha=sweep.about.alpha,
+        alpha=sweep.alpha,
         deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
     )
 
@@ -149,7 +149,7 @@ def evidence_table(analysis: Analysis) -> Table | None:
     for own in scores.values():
         matrix = score_matrix(own, measure="evidence", cells=cells)
         matrix = in_clusters(analysis.sweep, matrix)
-        best = best_set(matrix, alpha=analysis.sweep.about.alpha, deterministic=cells)
+        best = best_set(matrix, alpha=analysis.sweep.alpha, deterministic=cells)
         columns.append((matrix, set(best.judged)))
         count = matrix.num_queries
     rows = [
@@ -246,7 +246,7 @@ def _measured(analysis: Analysis, choice: Choice, facts: IndexFacts) -> Measured
         queries=matrix.num_queries,
         clusters=num_clusters(matrix),
         mean=float(matrix.of_queries.scores[choice.cell].mean()),
-        level=1 - sweep.about.alpha,
+        level=1 - sweep.alpha,
         over={
             sweep.label(gain.baseline): Gain(
                 gain.delta, gain.ci_low, gain.ci_high, gain.p_both_adjusted

@@ -12,6 +12,7 @@ from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.multiplicity import MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
+from sweeps.findings.effect import allowed_gain
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import usual_label
@@ -22,6 +23,7 @@ from sweeps.terminal.text import in_words
 
 MOST_WORDS = 25
 """Of the first sentence; names are shortened where it would have more."""
+AFTER_CHOICE = "After allowing for the choice the gain is"
 SMOKE_TEST = "A smoke test answers nothing."
 _FROM_HERE_ON = 0.01  # a smaller saving is none
 
@@ -45,6 +47,8 @@ class Headline:
     mean: float | None = None
     mean_alone: float | None = None
     gain: float | None = None
+    gain_after_choice: float | None = None
+    """Each seed left out of the choice in turn; None where the choice could not be repeated."""
     gain_low: float | None = None
     gain_high: float | None = None
     p: float | None = None
@@ -73,6 +77,7 @@ def headline(analysis: Analysis) -> Headline:
     test, costs = analysis.chosen, costs_of(sweep)
     alone = {own.name: own for own in analysis.rows}.get(choice.cell) if choice.is_mixed else None
     cheaper, loses = _cheaper(analysis, choice)
+    allowed = allowed_gain(analysis)
     return Headline(
         _sentence(analysis, row, test),
         tuple(
@@ -83,6 +88,8 @@ def headline(analysis: Analysis) -> Headline:
                     _of_runs(analysis, row, test),
                     _cheaper_text(analysis, choice, cheaper, loses),
                     _of_choice(analysis, choice),
+                    _after_choice(analysis, test, allowed),
+                    _of_look(analysis, test),
                 ],
             )
         ),
@@ -91,7 +98,8 @@ def headline(analysis: Analysis) -> Headline:
         measure=sweep.primary,
         mean=row.mean(sweep.primary),
         mean_alone=alone.mean(sweep.primary) if alone else None,
-        **(_facts(test, sweep.about.alpha) if test else {}),
+        **(_facts(test, sweep.alpha) if test else {}),
+        gain_after_choice=None if math.isnan(allowed) else allowed,
         cost=costs.of.get(choice.system),
         cost_unit=costs.unit if choice.system in costs.of else "",
         milliseconds=costs.milliseconds.get(choice.system),
@@ -130,10 +138,10 @@ def _sentence(analysis: Analysis, row: System, test: CellComparison | None) -> s
         form = f"{{}} has the highest {sweep.primary} on {_where(analysis)}, but {few} cannot "
         form += f"decide its {signed(test.delta, sweep.digits)} over {{}}."
         return _shortened(form, name, base)
-    if test.significant(sweep.about.alpha) and test.delta > 0:
+    if test.significant(sweep.alpha) and test.delta > 0:
         return _shortened(f"Use {{}}: {value}, {gain} over {{}}, {p}.", name, base)
     shown = "not shown to be better than"
-    if test.significant(sweep.about.alpha):
+    if test.significant(sweep.alpha):
         shown = f"on {sweep.split} worse than"
     return _shortened(f"Use {{}}: {value}, {shown} {{}}: {gain}, {p}.", name, base)
 
@@ -183,6 +191,29 @@ def _of_choice(analysis: Analysis, choice: Choice) -> str:
     return f"It was chosen from {choice.num_candidates} on the reported queries."
 
 
+def _after_choice(analysis: Analysis, test: CellComparison | None, allowed: float) -> str:
+    """The gain after allowing for the choice, where it is another one, or a search chose by the
+    same runs."""
+    digits = analysis.sweep.digits
+    if test is None or test.fewest_seeds < LEAST_SEEDS:
+        return ""
+    if math.isnan(allowed):
+        searched = bool(analysis.sweep.about.eliminated)
+        return "Only a confirmation gives a gain without the luck of the search." * searched
+    gain = signed(allowed, digits)
+    if gain == signed(test.delta, digits) and not analysis.sweep.about.eliminated:
+        return ""
+    return f"{AFTER_CHOICE} {gain}."
+
+
+def _of_look(analysis: Analysis, test: CellComparison | None) -> str:
+    """The level of a further look."""
+    sweep = analysis.sweep
+    if test is None or sweep.look == 1:
+        return ""
+    return f"Look {sweep.look} at this sweep: its level is {sweep.alpha:.3g}."
+
+
 def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
     """A system that costs less, and the limit of what it may lose, simultaneous over all that do:
     the cheapest whose limit is within the margin, else the best of them on dev."""
@@ -202,7 +233,7 @@ def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
         matrix,
         [(name, choice.system) for name in others],
         correction=MAX_T,
-        alpha=sweep.about.alpha,
+        alpha=sweep.alpha,
         paired_seeds=analysis.paired,
         deterministic=[name for name in analysis.fixed if name in matrix.cells],
     )

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rank_core.stats.looks import level_of_look
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
 from sweeps.plan.next_command import asked_of, confirming, copied_from, our_command, resumed, seeded
@@ -122,12 +123,17 @@ def _too_few_seeds(place: _Place) -> NextStep | None:
 
 def _undecided(place: _Place) -> NextStep | None:
     test, sweep = place.analysis.chosen, place.sweep
-    if test is None or test.significant(sweep.about.alpha):
+    if test is None or test.significant(sweep.alpha):
         return None
     few = _unevaluated(sweep)
     more = f"; it evaluated {few}" if few else ""
-    why = f"A second look at this sweep costs alpha: plan it by the difference that matters{more}."
-    command = place.of_folder("design", "--delta", f"{sweep.about.rope:g}")
+    level = f"{level_of_look(sweep.about.alpha, sweep.look + 1):.3g}"
+    why = (
+        f"With more seeds this sweep is tested at {level}, as it was looked at before: plan them "
+        f"by the difference that matters{more}."
+    )
+    wanted = f"{sweep.about.rope:g}"
+    command = place.of_folder("design", "--delta", wanted, "--alpha", level)
     return NextStep(why, command) if test.baseline in _trained(place.analysis) else NextStep(why)
 
 
@@ -139,6 +145,11 @@ def _confirmed(place: _Place) -> NextStep | None:
     if not place.sweep.about.confirms:
         return None
     return NextStep("The confirmed model can be saved.", place.of_folder("export", "--to", "model"))
+
+
+def _searched(place: _Place) -> NextStep | None:
+    """A race and ASHA choose by the runs that are then tested, whatever the test says."""
+    return _confirms(place) if place.sweep.about.eliminated else None
 
 
 def _confirms(place: _Place) -> NextStep | None:
@@ -159,6 +170,7 @@ RULES: tuple[Callable[[_Place], NextStep | None], ...] = (
     _below_first_stage,
     _too_few_seeds,
     _confirmed,
+    _searched,
     _undecided,
     _confirms,
 )

@@ -13,7 +13,7 @@ from sweeps.findings.finding import Finding
 from sweeps.report import chunk_sizes
 from sweeps.report.caption import warnings_of
 from sweeps.report.finding_table import finding_table
-from sweeps.report.headline import headline
+from sweeps.report.headline import AFTER_CHOICE, headline
 from sweeps.report.html import Section, render
 from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
@@ -22,7 +22,7 @@ from sweeps.report.positions import position_results, position_table
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.results import json_text, page_table, shared_results
 from sweeps.report.table import Table, table
-from sweeps.systems.access import Access
+from sweeps.systems.access_log import Access
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import query_set_means, query_sets
 
@@ -69,7 +69,12 @@ def page(content: Content) -> str:
     """The whole page of a sweep as HTML text: the headline, then its sections."""
     analysis = content.analysis
     said = headline(analysis)
-    more = said.more[said.mean_alone is not None :]  # the first figure has it
+    # The first figure has the mean of the model alone, and this gain.
+    more = [
+        text
+        for text in said.more[said.mean_alone is not None :]
+        if not text.startswith(AFTER_CHOICE)
+    ]
     return render(
         "page.html",
         title=analysis.sweep.question,

@@ -154,7 +154,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
-        alpha=sweep.about.alpha,
+        alpha=sweep.alpha,
         digits=sweep.digits,
         slots=analysis.slots,
         gains=analysis.gains,
@@ -229,7 +229,8 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "primary": about.primary,
         "baseline_letters": sweep.slots,
         "deterministic": sweep.deterministic,
-        "alpha": about.alpha,
+        "alpha": sweep.alpha,
+        "look": sweep.look,
         "correction": sweep.correction,
         "correct_over": about.correct_over,
         "equivalence_margin": about.rope,
@@ -344,7 +345,7 @@ def _rows(matrix: Any) -> list[list[float]] | None:
 def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any]:
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
-    line["significant"] = comparison.significant(analysis.sweep.about.alpha)
+    line["significant"] = comparison.significant(analysis.sweep.alpha)
     line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)

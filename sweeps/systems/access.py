@@ -1,35 +1,13 @@
-"""The log of accesses to test values: a line whenever a report opens trials not yet opened."""
+"""The looks at a sweep's test values, as they are recorded."""
 
 import hashlib
 import json
-import os
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
-from rank_core.errors import BadInput
-from rank_core.files import atomic_write, read_file
-from rank_core.parsing import parsed_json
 from rank_core.secrets import redact_text
+from sweeps.systems.access_log import ACCESS_FILE, Access, read_accesses, write_accesses
 from sweeps.systems.load import Sweep
-from sweeps.terminal.text import warn
-
-ACCESS_FILE = "test_access.jsonl"
-
-
-@dataclass(frozen=True)
-class Access:
-    """The first access to the test values of one set of trials."""
-
-    time: str  # UTC, ISO 8601
-    command: str
-    split: str
-    num_cells: int
-    num_trials: int
-    seeds: list[int]
-    hash: str  # of split, measures and trials; a cell's name is the hash of its settings
 
 
 def record_access(sweep: Sweep, command: str) -> list[Access]:
@@ -68,33 +46,3 @@ def access_hash(sweep: Sweep) -> str:
 def _trials(sweep: Sweep) -> list[tuple[str, int]]:
     ran = zip(sweep.used["cell"], sweep.used["seed"], strict=True)
     return sorted((str(cell), int(seed)) for cell, seed in ran)
-
-
-def write_accesses(path: Path, accesses: Sequence[Access]) -> None:
-    """Write the record, a line an access."""
-    with atomic_write(path) as unfinished:
-        unfinished.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in accesses))
-
-
-def read_accesses(path: Path) -> list[Access]:
-    """The recorded accesses, oldest first; none where the file is missing. A half-written last
-    line counts as none."""
-    content, _, torn = (read_file(path) if os.path.lexists(path) else b"").rpartition(b"\n")
-    if torn:
-        warn(f"{path}: its last line is cut and counts as none")
-    try:
-        return [Access(**parsed_json(line)) for line in content.splitlines()]
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"{path}: must have an access a line as written; {error}") from None
-
-
-def access_sentence(accesses: Sequence[Access]) -> str:
-    """The number of sets of trials whose test values were read; "" for one or none."""
-    if len(accesses) < 2:
-        return ""
-    first = accesses[0]
-    when = datetime.fromisoformat(first.time).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        f"The {first.split} values of {len(accesses)} different sets of trials were read, first "
-        f"on {when}: trials added later may have been chosen by these values ({ACCESS_FILE})."
-    )

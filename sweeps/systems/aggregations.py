@@ -310,7 +310,7 @@ def _measured(
         matrix,
         [("best", name) for name in tables if name not in ("best", *same)],
         correction=sweep.correction,
-        alpha=sweep.about.alpha,
+        alpha=sweep.alpha,
         deterministic=[*tables],
     )
     names = {"mean": "mean_baseline", "gain": "delta", "low": "ci_low", "high": "ci_high"}
@@ -321,7 +321,7 @@ def _measured(
         "split": sweep.split,
         "queries": matrix.num_queries,
         "mean": float(matrix.scores["best"].mean()),
-        "level": 1 - sweep.about.alpha,
+        "level": 1 - sweep.alpha,
         "over": {t.baseline: {k: getattr(t, name) for k, name in names.items()} for t in tests},
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,

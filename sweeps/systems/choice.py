@@ -57,8 +57,8 @@ def choose(sweep: Sweep) -> Choice | None:
     found = {one.system: one for one in _candidates(sweep, on_dev=on_dev)}
     means = {name: one.mean for name, one in found.items()}
     out = {name for name, one in found.items() if one.cell in sweep.about.eliminated}
-    lost = sweep.trials.loc[sweep.trials["status"] == TrialStatus.DIVERGED, "cell"]
-    unstable = {name for name, one in found.items() if one.cell in {*lost}}
+    lost = _diverged(sweep)
+    unstable = {name for name, one in found.items() if one.cell in lost}
     if found.keys() <= out | unstable:
         unstable = set()
     order = ranked(means, found, out | unstable, costs_of(sweep).of)
@@ -82,6 +82,16 @@ def choose(sweep: Sweep) -> Choice | None:
         num_candidates=int(earlier.get("num_candidates", len(found))),
         diverged=tuple(dict.fromkeys(found[name].cell for name in found if name in unstable)),
     )
+
+
+def _diverged(sweep: Sweep) -> set[str]:
+    return {*sweep.trials.loc[sweep.trials["status"] == TrialStatus.DIVERGED, "cell"]}
+
+
+def left_out(sweep: Sweep) -> set[str]:
+    """The cells that its choice leaves out."""
+    eliminated, lost = {*sweep.about.eliminated}, _diverged(sweep)
+    return eliminated if {*sweep.used["cell"]} <= eliminated | lost else eliminated | lost
 
 
 def _is_earlier(one: _Candidate, earlier: Mapping[str, Any]) -> bool:

@@ -159,10 +159,10 @@ def _first_stage_dev(sweep: Sweep) -> dict[int, float]:
     return {} if math.isnan(mean) else {sweep.about.seeds[0]: mean}
 
 
-def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates in the first stage's order, on the reported split."""
+def first_stage_scores(sweep: Sweep, split: str = "") -> pd.DataFrame:
+    """The values of the candidates in the first stage's order, by default on the reported split."""
     table = _first_stage_values(sweep)
-    return table[table["split"] == sweep.split].reset_index(drop=True)
+    return table[table["split"] == (split or sweep.split)].reset_index(drop=True)
 
 
 def _first_stage_values(sweep: Sweep) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.clusters import clustered
 from rank_core.stats.compare import Slot
+from rank_core.stats.looks import level_of_look
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.lock import follow_driver
@@ -32,6 +33,7 @@ from sweeps.store.sweep_file import (
     written_again,
 )
 from sweeps.store.trial_status import USED
+from sweeps.systems.access_log import ACCESS_FILE, number_of_look, read_accesses
 from sweeps.systems.chunk_sizes import IndexFacts, index_facts
 from sweeps.systems.clusters import (
     NONE,
@@ -117,6 +119,12 @@ class Sweep:
     """{collection: {query_id: key}}, equal for one query of several collections; empty: ids."""
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
+    look: int = 1  # of how many at this sweep, which got more seeds after each
+
+    @property
+    def alpha(self) -> float:
+        """The level of the tests: that of the command, of a further look less."""
+        return level_of_look(self.about.alpha, self.look)
 
     @property
     def primary(self) -> str:
@@ -239,6 +247,11 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         indexes=index_facts(records, file.cells, states),
         machines=machines_of(states),
         notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,
+        look=number_of_look(
+            read_accesses(records.folder / ACCESS_FILE),
+            file.split,
+            set(trials.loc[trials["status"].isin(USED), "seed"]),
+        ),
     )
     return with_clusters(sweep)
 

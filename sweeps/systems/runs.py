@@ -182,6 +182,8 @@ def run_systems(
         cells=about.cells,
         trials=trials,
         scores=scores,
+        dev_scores=_dev_scores(runs, sets, about.primary),
+        look=max(part.look for run in runs for part in run.on.values()),
         tie_policy=TIES[ties] if "ties" in trials else GIVEN,
         digits=digits,
         notes=tuple(notes),
@@ -213,6 +215,22 @@ def _described(
         interpolate="none",
         **options,
     )
+
+
+def _dev_scores(runs: Sequence[SystemRun], sets: Sequence[QuerySet], primary: str) -> pd.DataFrame:
+    """Their values of the primary measure on dev, where all are of sweeps that have it on the same
+    queries; empty elsewhere, so that the reported queries choose."""
+    key = next(iter(sets[0].columns))
+    tables, queries = [], set()
+    for run in runs:
+        part = run.on.get("")
+        if part is None or part.dev is None:
+            return pd.DataFrame()
+        own = part.dev[part.dev["measure"] == key]
+        if len(own):
+            queries.add(frozenset(own["query_id"]))
+            tables.append(own.assign(cell=run.system, seed=run.seed, split="dev", measure=primary))
+    return pd.concat(tables, ignore_index=True) if len(queries) == 1 else pd.DataFrame()
 
 
 def _means(sets: Sequence[QuerySet]) -> dict[str, tuple[str, ...]]:

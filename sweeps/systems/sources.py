@@ -8,7 +8,7 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -51,6 +51,7 @@ from rank_core.parsing import parsed_json
 from sweeps.store.records import SCORES, trial_name
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, FIRST_STAGE, opened
+from sweeps.systems.choice import left_out
 from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, missing_input
@@ -124,6 +125,10 @@ class TrainingRun:
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
     paired: bool | None = None  # training.paired_seeds of its sweep
     queries: Queries | None = None  # what its sweep knows of them
+    dev: pd.DataFrame | None = None
+    """Its query_id, measure, value on dev, of a sweep that has a dev split; empty where the sweep
+    left its system out of the choice."""
+    look: int = 1  # of how many at its sweep
     note: str = ""  # on rows of its table that are not read
 
     @property
@@ -222,11 +227,16 @@ def _first_stage(where: str) -> Held:
             raise BadInput(f"{where}: {missing}")
         if not (sweep.folder / FIRST_STAGE).is_dir():
             return {}
-        values = first_stage_scores(sweep)[["query_id", "measure", "value"]]
+        values, dev = (
+            _keyed(own[["query_id", "measure", "value"]].astype({"query_id": str, "measure": str}))
+            for own in (first_stage_scores(sweep), first_stage_scores(sweep, "dev"))
+        )
     name = sweep.first_stage_name
     run = TrainingRun(
         f"{where}:{name}",
-        values=_keyed(values.astype({"query_id": str, "measure": str})),
+        values=values,
+        dev=None if sweep.dev_scores.empty else dev,
+        look=sweep.look,
         seed=1,
         deterministic=True,
         collection=str(sweep.about.collection.get("name", "")),
@@ -248,6 +258,11 @@ def _of_sweep(where: str) -> Held:
         *(measure for measure in sweep.measures if measure != sweep.primary),
     ]
     runs: Held = {cell.label: [] for cell in sweep.cells}
+    out = left_out(sweep)
+    on_dev = (
+        sweep.dev_scores.groupby(["cell", "seed"], observed=True) if len(sweep.dev_scores) else ()
+    )
+    dev_of = {key: own[["query_id", "measure", "value"]] for key, own in on_dev}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
         by_measure = dict(list(rows.groupby("measure", observed=True)))
         values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
@@ -266,9 +281,21 @@ def _of_sweep(where: str) -> Held:
                 if config.get(str(cell), {}).get("training.num_epochs") != 0
                 else None,
                 queries=queries,
+                dev=_dev(dev_of, str(cell), int(seed), out),
+                look=sweep.look,
             )
         )
     return {label: own for label, own in runs.items() if own}
+
+
+def _dev(
+    dev_of: Mapping[Any, pd.DataFrame], cell: str, seed: int, out: Collection[str]
+) -> pd.DataFrame | None:
+    found = dev_of.get((cell, seed))
+    if found is None:
+        return None
+    found = found[:0] if cell in out else found
+    return _keyed(found.astype({"query_id": str, "measure": str}))
 
 
 def trained_trial(cell: str, seed: int, config: Mapping[str, Any]) -> str:

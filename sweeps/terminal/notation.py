@@ -53,7 +53,7 @@ def percent(share: float) -> str:
 
 def level_text(alpha: float) -> str:
     """The level of an interval: `95%`."""
-    return f"{100 * (1 - alpha):g}%"
+    return f"{100 * (1 - alpha):.4g}%"
 
 
 ONE_RUN = "†"

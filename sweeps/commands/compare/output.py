@@ -92,7 +92,7 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
         compared = compare_pairs(
             matrix,
             list(combinations(matrix.cells, 2)),
-            alpha=analysis.sweep.about.alpha,
+            alpha=analysis.sweep.alpha,
             paired_seeds=analysis.paired,
             deterministic=analysis.sweep.deterministic,
             num_families=1 if column in analysis.means else len(analysis.sweep.collections),
@@ -107,7 +107,7 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
 
 def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     """The lines of a terminal: a table per column, then the meaning of the p-values."""
-    level = level_text(analysis.sweep.about.alpha)
+    level = level_text(analysis.sweep.alpha)
     lines = []
     for column in analysis.sweep.measures:
         rows = [

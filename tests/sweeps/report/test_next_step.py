@@ -8,6 +8,7 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.findings.analysis import analyse
+from sweeps.report.headline import headline
 from sweeps.report.next_step import NextStep, next_step
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import (
@@ -47,7 +48,8 @@ def test_where_nothing_is_decided_a_second_look_is_planned(
     write_values(folder, table.assign(value=table["value"].mask(chosen, 0.9)))
     step = next_step(analyse(load_sweep(folder)))
     assert step is not None
-    assert "A second look at this sweep costs alpha" in step.why
+    assert "With more seeds this sweep is tested at 0.0125" in step.why
+    assert step.command.endswith("--alpha 0.0125")
     assert "20 of 400 queries (evaluation.max_test_queries)" in step.why
     assert "--num-seeds" not in step.command and " design " in step.command
     assert main(step.command.replace("DIR", str(folder)).split()[1:]) == 0, "as it is printed"
@@ -56,6 +58,25 @@ def test_where_nothing_is_decided_a_second_look_is_planned(
 def test_a_choice_that_is_better_is_confirmed(tmp_path: Path) -> None:
     step = step_of(tmp_path, seeds=(1, 2, 3), effect=0.3, num_queries=100)
     assert step.command.endswith("--confirm") and "without selection bias" in step.why
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+def test_after_a_race_a_confirmation_is_next_whatever_the_test_says(tmp_path, effect):
+    """And the headline has the gain after allowing for the choice, or says what would give it."""
+    standings = [{"cell": name, "left_after": 2} for name in NAMES[3:]]
+    search = {"name": "race", "standings": standings}
+    folder = write_sweep(tmp_path, effect=effect, first_stage={}, search=search)
+    table = read_values(folder)
+    chosen = (table["split"] == "dev") & (table["cell"] == NAMES[1])
+    write_values(folder, table.assign(value=table["value"].mask(chosen, 0.9)))
+    analysis = analyse(load_sweep(folder))
+    assert analysis.chosen is not None
+    assert analysis.chosen.significant(0.05) == (effect > 0)
+    step = next_step(analysis)
+    assert step is not None and step.command.endswith("--confirm")
+    assert any(
+        "After allowing for the choice the gain is" in one for one in headline(analysis).more
+    )
 
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2), (1, 2, 3)])

@@ -11,7 +11,7 @@ from sweeps.commands.report import main
 from sweeps.findings.analysis import analyse
 from sweeps.findings.looks import rows
 from sweeps.report.build import write_report
-from sweeps.systems.access import ACCESS_FILE, read_accesses
+from sweeps.systems.access_log import ACCESS_FILE, read_accesses
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import write_sweep
 
@@ -66,3 +66,35 @@ def test_a_report_on_dev_or_without_scores_opens_nothing(tmp_path):
     fates = {(cell, seed): "failed" for cell in range(5) for seed in (1, 2, 3)}
     write_report(write_sweep(tmp_path / "lost", num_queries=20, fates=fates))
     assert list(tmp_path.glob(f"*/{ACCESS_FILE}")) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "seeds", "look"),
+    [
+        ((), (1, 2, 3), 1),
+        (((1, 2),), (1, 2, 3), 1),  # two runs decide nothing
+        (((1, 2, 3),), (1, 2, 3), 1),  # the same look
+        (((1, 2, 3),), (1, 2, 3, 4, 5), 2),
+        (((1, 2, 3), (1, 2, 3, 4)), (1, 2, 3, 4, 5), 3),
+    ],
+)
+def test_a_sweep_that_got_more_seeds_after_a_look_has_the_level_of_its_look(
+    tmp_path, before, seeds, look
+):
+    """In every way out: letters and intervals, results.json, the headline, the next step."""
+    folder = tmp_path / "woods"
+    for own in (*before, seeds):
+        write_report(write_sweep(folder, num_queries=60, seeds=own, effect=0.002))
+    for _ in range(2):  # a report that is made again is no further look
+        analysis = analyse(load_sweep(folder))
+        level = 0.05 / look**2
+        assert {one.family.alpha for one in analysis.compared.values()} == {level}
+        assert {found.alpha for found in analysis.best_sets.values()} == {level}
+        results = json.loads((folder / "report" / "results.json").read_text())
+        assert (results["sweep"]["alpha"], results["sweep"]["look"]) == (level, look)
+        said = " ".join(results["headline"]["more"])
+        assert (f"Look {look} at this sweep: its level is {level:.3g}" in said) == (look > 1)
+        write_report(folder)
+    # A larger set that was looked at since changes nothing of a smaller one.
+    write_report(write_sweep(folder, num_queries=60, seeds=(1, 2, 3, 4, 5, 6)))
+    assert load_sweep(write_sweep(folder, num_queries=60, seeds=seeds)).look == look
