@@ -73,8 +73,8 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         correction="max-t",
         deterministic=(*test, "unfinished"),
         interpolated=tuple(SimpleNamespace(name=name, of=of) for name, of in mixed),
+        alpha=0.05,
         about=SimpleNamespace(
-            alpha=0.05,
             search={},
             fixed={},
             backbone={"name": "a/model", "content_hash": "c", "tokenizer_hash": "t"},
