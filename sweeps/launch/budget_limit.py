@@ -23,15 +23,17 @@ from sweeps.terminal.text import say
 
 
 def limit_to_budget(
-    search: Search, options: Options, states: Mapping[str, State]
+    search: Search, options: Options, states: Mapping[str, State], known: Forecast | None = None
 ) -> dict[str, Any]:
     """Limits a search to its budget if there is one, less the time of its trials so far; returns
-    `budget` of its `sweep.json`. Raises `BadInput` where no block fits."""
+    `budget` of its `sweep.json`. `known` is its forecast, measured otherwise. Raises `BadInput`
+    where no block fits."""
     hours = options.max_gpu_hours
     if hours is None or search.complete:
         return {}
-    say("measuring the cost of a trial on this device")
-    known = forecast(search.plan, options)
+    if known is None:
+        say("measuring the cost of a trial on this device")
+        known = forecast(search.plan, options)
     own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
     spent = sum(state.seconds for state in own)
     limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))

@@ -16,23 +16,24 @@ from rank_core.data.load import is_prepared
 from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.machines import GPUS
 from sweeps.plan.make_plan import base_config, search_space
 from sweeps.plan.options import Options
 from sweeps.plan.profiles import suited_to_model
 from sweeps.plan.reference import Encoder, Reference, Size, values_text
-from sweeps.plan.trial_cost import BACKWARD, num_pairs
+from sweeps.plan.trial_cost import num_pairs
 from sweeps.terminal.text import (
     clock,
     columns,
     count,
+    duration,
     numbered,
     shortened,
     terminal_columns,
     wrapped,
 )
 
-H100 = 989e12  # dense bf16 operations per second
-SCORING, TRAINING = 0.38, 0.33  # shares of it
+H100 = GPUS["H100"]
 SPECIAL = 3  # tokens of a row beside query and text
 
 
@@ -52,14 +53,17 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
         return None
     rows = [("to run", "trials", "chunks", "tokens", "a trial", "H100-hours")]
     costs = []
+    works = list[tuple[int, float, float]]()  # trials, and the operations of one
     for config in configs:
         own = config.override(suited_to_model(experiment.profile, config))
         label = experiment.label_of(own)
         label += f" {Path(own.model.backbone).name}" if len(encoders) > 1 else ""
         label = shortened(label, terminal_columns() - 50)
-        chunks, tokens, seconds = _cost(own, size, reference.encoders[own.model.backbone])
+        chunks, tokens, work = _cost(own, size, reference.encoders[own.model.backbone])
+        seconds = H100.seconds(*work)
         trials = len(options.seeds) if own.training.num_epochs else 1
         costs.append((trials, trials * tokens, trials * seconds))
+        works.append((trials, *work))
         numbers = count(trials * tokens), clock(seconds), f"{trials * seconds / 3600:.3g}"
         rows.append((label, str(trials), str(chunks), *numbers))
     trials, tokens, seconds = (sum(numbers) for numbers in zip(*costs, strict=True))
@@ -67,14 +71,27 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
     end = (
         f"at most     {seconds / 3600:.3g} H100-hours, {count(tokens)} encoder tokens, "
         f"{numbered(trials, 'trial')}; documents and queries are counted at the lengths at which "
-        f"they are cut, and hours modelled at {SCORING:.0%} of an H100's bf16 rate in scoring and "
-        f"{TRAINING:.0%} in training. Once --prepare has the data, --dry-run counts and measures"
+        f"they are cut, and hours modelled at {H100.scoring:.0%} of an H100's bf16 rate in "
+        f"scoring and {H100.training:.0%} in training. Once --prepare has the data, --dry-run "
+        "counts and measures"
     )
-    return "\n".join([*map(wrapped, head), *columns(rows, "lrrrrr"), "", wrapped(end)])
+    lines = [*map(wrapped, head), *columns(rows, "lrrrrr"), "", wrapped(end)]
+    for machines in options.machines:
+        gpu = GPUS[machines.gpu]
+        hours = sum(number * gpu.seconds(*work) for number, *work in works) / 3600
+        paid = "" if machines.price is None else f", {machines.price * hours:,.2f} in money"
+        lines.append(
+            f"{machines.name:<11} at most {hours:.3g} {machines.gpu}-hours{paid}; "
+            f"{duration(3600 * hours / machines.number)} while all of them work"
+        )
+    return "\n".join(lines)
 
 
-def _cost(config: TrialConfig, size: Size, encoder: Encoder) -> tuple[int, float, float]:
-    """The chunks of a document, and the tokens and seconds of a trial."""
+def _cost(
+    config: TrialConfig, size: Size, encoder: Encoder
+) -> tuple[int, float, tuple[float, float]]:
+    """The chunks of a document, and the tokens and the operations of a trial, in scoring and in
+    forward passes of training."""
     cut, kind = config.chunking, model_class(config.model.name)
     one = kind.trains and kind.first_chunk_only
     longest = np.array([cut.max_document_tokens])
@@ -85,8 +102,7 @@ def _cost(config: TrialConfig, size: Size, encoder: Encoder) -> tuple[int, float
     documents = groups * (1 + config.training.negatives) * config.training.share_read(chunks)
     row = min(cut.window, cut.max_document_tokens) + beside
     each = 2 * encoder.parameters + 4 * encoder.layers * encoder.width * row
-    work = documents * (1 + BACKWARD) / TRAINING + scored / SCORING
-    return chunks, (documents + scored) * pair, work * pair * each / H100
+    return chunks, (documents + scored) * pair, (scored * pair * each, documents * pair * each)
 
 
 def _pairs(config: TrialConfig, size: Size) -> tuple[int, int]:

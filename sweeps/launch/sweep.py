@@ -20,6 +20,7 @@ from sweeps.engine import EngineLost, local
 from sweeps.engine.kept_weights import KeptWeights, lacking
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_events import TrialEvents
+from sweeps.forecast.elsewhere import elsewhere_text, modelled
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.launch.at_home import home_lines
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
@@ -53,7 +54,7 @@ from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.resources import MACHINE, resources_of
 from sweeps.report.build import Report, write_report
-from sweeps.search.search import Search, make_search
+from sweeps.search.search import Listed, Search, make_search
 from sweeps.store.lock import only_driver
 from sweeps.store.queries import QueryFacts
 from sweeps.store.records import Records, State
@@ -133,7 +134,7 @@ def _sweep(
     check_tracking_uri(tracking_uri)
     if uri is not None:
         check_database(tracking_uri)
-    if not options.prepare:
+    if not (options.prepare or options.machines):
         _check_machine(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     options = replace(options, code=own_code(plan))
@@ -465,10 +466,20 @@ def _dry_run(plan: Plan, records: Records, options: Options, tested: Sequence[Te
 
 def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
     """The time of the trials that are still to run."""
-    if missing := [trial for trial in plan.trials() if not known.status(trial)]:
-        costs = forecast(plan, options)
-        calibration = calibrate(real_seconds(known.states.values(), costs))
-        say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
+    missing = [trial for trial in plan.trials() if not known.status(trial)]
+    if not missing:
+        return
+    if options.machines:
+        there = [(own, modelled(plan, own, options)) for own in options.machines]
+        say("\n" + elsewhere_text(plan, missing, there, calibrate([])))
+        costs = [own for _, own in there]
+    else:
+        costs = [forecast(plan, options)]
+        calibration = calibrate(real_seconds(known.states.values(), costs[0]))
+        say("\n" + forecast_text(missing, costs[0], calibration, stops=plan.search.kind.stops))
+    for own in costs:  # a budget that the run would refuse
+        search = Listed(plan, known.status, known.records).begin()
+        limit_to_budget(search, options, known.states, own)
 
 
 def _prepare(plan: Plan, options: Options) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
+from sweeps.plan.machines import GPUS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE
@@ -37,6 +38,10 @@ INTERPOLATE_HELP = (
 REPLACE_HELP = "replace the sweep in this folder, which has other settings; its trials are kept"
 MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
 SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
+FOR_HELP = (
+    f"with --dry-run: the hours on these GPUs ({', '.join(GPUS)}), which need not be here, and "
+    "the money at @ the price of a GPU for an hour"
+)
 HOURS_HELP = "budget in GPU-hours (core-hours without a GPU) over all commands of the sweep"
 
 
@@ -58,11 +63,12 @@ class Flag:
     needs: tuple[Need, ...] = ()  # to have an effect
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # it needs too: any of
     may_be_empty: bool = False
+    dest: str = ""  # its name in Python where the flag's is a word of Python
 
     @property
     def name(self) -> str:
         """The name in Python: `num_seeds`."""
-        return self.flag.removeprefix("--").replace("-", "_")
+        return self.dest or self.flag.removeprefix("--").replace("-", "_")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         """Declares the flag in a parser."""
@@ -70,10 +76,11 @@ class Flag:
         if self.default is not None and self.kind is not bool and "default" not in text:
             text += " (default: %(default)s)"
         if self.kind is bool:
-            action = parser.add_argument(self.flag, action="store_true", help=text)
+            action = parser.add_argument(self.flag, dest=self.name, action="store_true", help=text)
         else:
             action = parser.add_argument(
                 self.flag,
+                dest=self.name,
                 metavar=None if self.choices else self.metavar,
                 type=self.kind,
                 default=self.default,
@@ -242,6 +249,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "instead of the whole sweep": (
         Flag("--dry-run", "", "print the plan and launch nothing", bool),
+        Flag("--for", "8xH100@2.5,...", FOR_HELP, needs=(Need("dry_run"),), dest="machines"),
         Flag(
             "--prepare",
             "",
@@ -260,7 +268,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
 }
 """{title in the help: its flags}"""
-FIRST = ("collection", "backbone", "num_seeds", "storage", "dry_run")
+FIRST = ("collection", "backbone", "num_seeds", "storage", "dry_run", "machines")
 """What most people need; the help begins with these flags."""
 FLAGS = {flag.name: flag for group in GROUPS.values() for flag in group}
 SEARCH_FLAGS = {flag.key: flag for flag in FLAGS.values() if flag.key}

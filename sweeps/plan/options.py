@@ -27,6 +27,7 @@ from sweeps.plan.flags import (
     check_flags,
     help_groups,
 )
+from sweeps.plan.machines import Machines, parse_machines
 from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
@@ -86,6 +87,7 @@ class Options:
     checkpoint_gib: float  # of all running trials; 0: half the free disk
     weights_gib: float  # of weights with training.keep_weights=best
     dry_run: bool
+    machines: tuple[Machines, ...]  # of --for, for a dry run
     prepare: bool
     smoke_test: bool
     confirm: bool
@@ -151,6 +153,7 @@ def parse(
         if arguments.test_on
         else None,
         profile=arguments.profile or "clean",
+        machines=parse_machines(arguments.machines) if arguments.machines else (),
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),

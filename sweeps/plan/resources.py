@@ -82,7 +82,12 @@ def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Reso
             f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
             f"{gpus_per_worker:g} GPU each; {place} has {in_all}. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or "
-            + ("add nodes" if place == CLUSTER else "set RAY_ADDRESS to a cluster that has them")
+            + (
+                "add nodes"
+                if place == CLUSTER
+                else "set RAY_ADDRESS to a cluster that has them; --dry-run --for 8xH100 plans for "
+                "GPUs that are elsewhere"
+            )
         )
     return replace(needed, slots=min(slots, options.max_slots or slots))
 

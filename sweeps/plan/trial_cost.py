@@ -25,12 +25,12 @@ from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import num_training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
+from sweeps.plan.machines import BACKWARD
 from sweeps.terminal.text import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
 INDEXED_TOKENS = 12_000  # of documents that a plan cuts for each index: ends of sentences take long
 FEWEST_INDEXED = 8  # documents of such a sample
-BACKWARD = 2.0  # a backward pass costs about two forward passes
 FEW_STEPS = 10  # optimizer steps below which a trial hardly changes its model
 
 
