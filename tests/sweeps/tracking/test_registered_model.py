@@ -66,7 +66,7 @@ def test_winner_and_baseline_are_trained_again_with_fresh_seeds(confirmed):
         assert ours | {"seed": 3} == theirs
     results = json.loads((folder / "report" / "results.json").read_text())
     assert results["choice"]["cell"] == shortlist["winner"]["cell"]
-    assert "before any run below was started" in (folder / "report" / "index.html").read_text()
+    assert "in window_stride, which chose" in (folder / "report" / "index.html").read_text()
     [access] = (folder / "test_access.jsonl").read_text().splitlines()
     assert json.loads(access)["seeds"] == [5, 6] and "--confirm" in json.loads(access)["command"]
 
