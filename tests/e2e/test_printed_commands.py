@@ -78,6 +78,7 @@ NAMES = {
     "ranksweep/api.py:_launched",
     "sweeps/__main__.py:_unknown",
     "sweeps/commands/doctor/examination.py:_sizes",
+    "sweeps/commands/doctor/examination.py:asked_of",
     "sweeps/commands/doctor/examination.py:shared_subjects",
     "sweeps/commands/lists.py:settings_page",
     "sweeps/systems/sources.py:ranking_of",

@@ -30,7 +30,6 @@ MESSAGES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 VALUE = "\0"
 
 NOT_OURS = {
-    "aws": "Amazon's tool, which no test has",
     "cd": "a word of the shell",
     "hf": "huggingface_hub's tool, which signs in a person",
     "export": "a variable of the shell",
@@ -40,7 +39,6 @@ NOT_OURS = {
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
     "rsync": "copies files",
-    "sed": "part of a file",
     "ssh": "a tunnel to another machine",
     "ssh-keygen": "makes a key",
 }
