@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from rank_core.arguments import flag, path, takes, text
 from rank_core.errors import unknown
 from rank_core.stats.compare import CellComparison
-from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.findings.analysis import Analysis
 from sweeps.report.comparison import RunComparison
+from sweeps.report.comparison_files import all_pairs, comparison_text, write_files
 from sweeps.report.figures import figures
 from sweeps.report.headline import cost_text, headline
 from sweeps.report.html import table_part
 from sweeps.report.next_step import next_step
+from sweeps.report.over_sets import over_sets
 from sweeps.report.results import page_table, paper_table
 from sweeps.report.table import latex, markdown, wrapped
 from sweeps.report.terminal import table_text
@@ -211,6 +212,18 @@ class Sweep:
             ['BM25', 'FirstP 40']
         """
         return self._table
+
+    def over_sets(self) -> Comparison | None:
+        """The tested table of the systems over the collection and its test sets
+        (`evaluation.test_on`); None without such sets, and while none of them is ranked.
+
+        Examples:
+            >>> import ranksweep
+            >>> sweep = ranksweep.load("results/window_stride/woods")
+            >>> sweep.over_sets()  # of a sweep without --test-on
+        """
+        over = over_sets(self._analysis.sweep)
+        return Comparison(over) if over else None
 
     def plot(self, name: str) -> Figure:
         """A figure of the report by the name of its file (forest, strip, ...).

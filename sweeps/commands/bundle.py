@@ -46,7 +46,7 @@ from rank_core.parsing import parsed_json
 from rank_core.records import EVALUATED, Qrels
 from sweeps.findings.analysis import analyse
 from sweeps.findings.unjudged import with_unjudged
-from sweeps.report.build import report_files
+from sweeps.report.files import report_files
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.store.queries import QUERIES
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records, cell_and_seed, trial_name

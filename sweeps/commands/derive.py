@@ -21,7 +21,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.report.build import write_files
+from sweeps.report.files import write_files
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import Cell, opened, send

@@ -27,7 +27,7 @@ from sweeps.commands.hub import FORM, PREFIX, listing, repository_of, require_lo
 from sweeps.engine.kept_weights import is_trained
 from sweeps.findings.analysis import Analysis, analyse
 from sweeps.plan.next_command import asked_of
-from sweeps.report.build import report_files, write_files
+from sweeps.report.files import report_files, write_files
 from sweeps.report.model_card import NOT_MEASURED, SMOKE_TEST, CardFacts, model_card
 from sweeps.report.standing import beside_first_stage, no_champion
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, Result, trial_name

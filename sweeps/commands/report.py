@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         )
         changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         send(records, *changed)
-    say(report.text, end="")
+    say("\n".join(filter(None, [report.text, report.text_of_sets])), end="")
     return 0
 
 

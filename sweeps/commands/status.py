@@ -65,6 +65,7 @@ class Snapshot:
     choice: str  # of the report of a sweep that has ended; "" before
     failures: str | None  # the folder of tracebacks, if there is one
     copied_from: str  # the folder that the sweep's command drives, if it is another one
+    test_sets: Mapping[str, str]  # {name: counts of its trials}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -202,6 +203,10 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         spent = snapshot.spent * budget["units"] / 3600
         hours = f"{budget['hours']:g} {budget['unit']}-hours"
         yield "budget", f"{spent:.3g} of {hours} in ended attempts"
+    if snapshot.test_sets:
+        yield "test sets", "; ".join(f"{k}: {counts}" for k, counts in snapshot.test_sets.items())
+    if snapshot.file.trained_on:
+        yield "tests", f"the models of {snapshot.file.trained_on}, beside this folder"
     uri = snapshot.file.tracking_uri
     yield "MLflow", "off" if uri == "none" else uri
 
@@ -372,7 +377,17 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         choice=stated_choice(records) if ended else "",
         failures=_existing(records, "failures"),
         copied_from=copied_from(file, records),
+        test_sets={name: _of_set(where, folder) for name, folder in file.test_sets.items()},
     )
+
+
+def _of_set(where: str, folder: str) -> str:
+    """The counts of the trials on a test set, whose folder is beside that of the sweep."""
+    try:
+        beside = f"{find_sweep(where).uri.rpartition('/')[0]}/{folder}"
+        return counts_text(take_snapshot(beside).trials)
+    except NoSweep:
+        return "not begun"
 
 
 def _now(records: Records, state: State, primary: str) -> TrialNow:

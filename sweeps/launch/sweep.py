@@ -35,7 +35,6 @@ from sweeps.launch.test_sets import (
     hours_spent,
     kept_weights,
     release_weights,
-    report_on_sets,
     test_set_line,
     tested_by,
     untested,
@@ -183,8 +182,9 @@ def _test(
             codes.append(engine(one.plan, one.records, own, trained=records)[0])
         hours += hours_spent(one.records, one.plan)
     release_weights(plan, records, options)
-    if report := report_on_sets(records):
-        say(report)
+    report = _report(plan, records, verbose=options.verbose)
+    if report and report.text_of_sets:
+        say(f"\n{report.text_of_sets}")
     return max(codes)
 
 
@@ -513,6 +513,13 @@ def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
     )
     shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
     say(f"padding     at most {shares}, of a trial's tokens")
+    return _report(plan, records, verbose=verbose)
+
+
+def _report(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
+    """Writes the report of a sweep with a finished trial, with its table over all test sets."""
+    if not any(s.status.used for s in records.states(t.name for t in plan.trials()).values()):
+        return None
     copy = local_copy(records, read_sweep_file(records))
     collection = plan.inputs.collection
     report = write_report(copy.folder, uri=records.uri, collection=collection, verbose=verbose)

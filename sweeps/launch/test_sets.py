@@ -8,7 +8,6 @@ from rank_core.checkpoints.weights import stored_cell
 from sweeps.engine.kept_weights import KeptWeights
 from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.plan.description import evaluated_qrels
-from sweeps.plan.next_command import our_command
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.test_sets import TestSet, check_tested, plan_on, test_sets
@@ -132,11 +131,3 @@ def hours_spent(records: Records, plan: Plan) -> float:
     units = file.budget.get("units", 0) if file else 0
     states = records.states(trial.name for trial in plan.trials())
     return float(units) * sum(state.seconds for state in states.values()) / 3600
-
-
-def report_on_sets(records: Records) -> str:
-    """The command of the table over all test sets of a sweep."""
-    file = described(records)
-    folders = file.test_sets.values() if file else ()
-    above = records.uri.rpartition("/")[0]
-    return f"all sets    {our_command('compare', records.uri, *(f'{above}/{f}' for f in folders))}"

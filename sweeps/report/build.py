@@ -1,33 +1,28 @@
 """From a sweep folder to its `report/`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.files import FULL, atomic_write
+from rank_core.files import FULL
 from rank_core.records import Collection
 from rank_core.stats.compare import CellComparison
 from sweeps.findings.analysis import Analysis, analyse
 from sweeps.findings.unjudged import with_unjudged
 from sweeps.report.chunk_sizes import chunking
 from sweeps.report.chunking_file import FILE as CHUNKING
-from sweeps.report.figures import figures
-from sweeps.report.page import Content, page, results_json
-from sweeps.report.positions import position_findings, position_plot
+from sweeps.report.comparison_files import comparison_files, sets_text
+from sweeps.report.files import PLOTS, report_files, write_files
+from sweeps.report.over_sets import SETS, over_sets
 from sweeps.report.published import published, published_lines, with_reference
-from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
-from sweeps.report.results import comparisons_csv, json_text, paper_table, results_csv
-from sweeps.report.table import latex, markdown
+from sweeps.report.query_page import QUERY_PAGE, moved_queries, remember_texts
+from sweeps.report.results import json_text
 from sweeps.report.terminal import terminal_text
 from sweeps.systems.access import record_access
-from sweeps.systems.access_log import Access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
-
-PLOTS = "plots"
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,7 @@ class Report:
     folder: Path
     comparisons: list[CellComparison]
     text: str
+    text_of_sets: str = ""  # of the table over all test sets
 
 
 @contextmanager
@@ -100,9 +96,12 @@ def _write_report(
     queries = moved_queries(analysis)
     if collection is not None and queries:
         remember_texts(sweep_dir, queries, collection)
+    over = over_sets(sweep, uri)
     files = report_files(
-        analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.about.sweep}"
+        analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.about.sweep}", over=over
     )
+    if over:
+        files |= {f"{SETS}/{name}": own for name, own in comparison_files(over).items()}
     if sweep.serving and sweep.serving.file:
         files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
     if stated := chunking(analysis):
@@ -115,44 +114,5 @@ def _write_report(
             path.unlink()
     text = terminal_text(analysis, folder / "index.html", uri, verbose=verbose)
     text += "".join(f"{line}\n" for line in published_lines(analysis))
-    return Report(folder, analysis.comparisons, text)
-
-
-def report_files(
-    analysis: Analysis,
-    *,
-    label: str,
-    accesses: Sequence[Access] = (),
-    queries: Sequence[Moved] = (),
-    remarks: Sequence[str] = (),
-    compact: bool = False,
-    more: Mapping[str, Any] | None = None,
-) -> dict[str, bytes]:
-    """{file name below the folder: contents}. `label` is the table's in LaTeX; `remarks` end its
-    notes; `compact` shows means and letters alone; `more` is added to results.json."""
-    drawn = figures(analysis)
-    if places := position_findings(analysis):
-        drawn.append(position_plot(analysis, places))
-    content = Content(analysis, drawn, accesses, queries, places)
-    shown = paper_table(analysis, remarks, compact=compact)
-    texts = {
-        "comparisons.csv": comparisons_csv(analysis),
-        "table.md": markdown(shown),
-        "table.tex": latex(shown, label),
-        "table.csv": results_csv(analysis.rows),
-        "results.json": results_json(content, more),
-        "index.html": page(content),
-        **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
-        **{f"{PLOTS}/{figure.name}.svg": figure.svg for figure in drawn},
-    }
-    pictures = {f"{PLOTS}/{figure.name}.png": figure.png for figure in drawn}
-    return {name: text.encode() for name, text in texts.items()} | pictures
-
-
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes all of them, and their folders."""
-    for parent in {(folder / name).parent for name in files}:
-        parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # none is renamed before all are written, the first one last
-        for name, data in files.items():
-            stack.enter_context(atomic_write(folder / name)).write_bytes(data)
+    of_sets = sets_text(over, folder, verbose=verbose) if over else ""
+    return Report(folder, analysis.comparisons, text, of_sets)

@@ -10,6 +10,7 @@ from sweeps.findings.analysis import Analysis
 from sweeps.findings.every import COST
 from sweeps.findings.every import findings as rows_of
 from sweeps.findings.finding import Finding
+from sweeps.findings.interactions import rows as rows_between
 from sweeps.report import chunk_sizes
 from sweeps.report.caption import warnings_of
 from sweeps.report.finding_table import finding_table
@@ -18,6 +19,7 @@ from sweeps.report.html import Section, render
 from sweeps.report.machines import machines_sentence
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
+from sweeps.report.over_sets import SETS, OverSets
 from sweeps.report.positions import position_results, position_table
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.results import json_text, page_table, shared_results
@@ -39,6 +41,7 @@ class Content:
     accesses: Sequence[Access] = ()  # to the test values
     queries: Sequence[Moved] = ()  # what `queries.html` shows
     places: PositionCurves | None = None  # the measure by the place of the evidence
+    over: OverSets | None = None  # the systems over all test sets
 
     @property
     def findings(self) -> list[Finding]:
@@ -119,6 +122,7 @@ def sections(content: Content) -> list[Section]:
         ),
         Section("Systems", tables=[shown], note=facts),
         Section(figures=[one for one in content.figures if one.name == "forest"]),
+        *_over_sets(content.over),
         Section(
             "Reliability",
             tables=[finding_table(found[False], sweep.digits)],
@@ -152,6 +156,21 @@ def _linked(shown: Table, label: str) -> Table:
         for row in shown.rows
     )
     return replace(shown, rows=tuple(rows))
+
+
+def _over_sets(over: OverSets | None) -> list[Section]:
+    """The table over all test sets, and whether gains differ between them."""
+    if over is None:
+        return []
+    found = finding_table(rows_between(over.analysis), over.sweep.digits)
+    return [
+        Section(
+            "All test sets",
+            tables=[page_table(over.analysis), replace(found, title="Gains on two sets")],
+            note=" ".join(over.left_out),
+            link=(f"{SETS}/index.html", "All numbers of this table"),
+        )
+    ]
 
 
 def _places(content: Content) -> list[Table]:

@@ -312,6 +312,8 @@ def _is_one_run(run: SystemRun) -> bool:
     """True where a seed has the same weights on every collection: it was trained on one of them at
     most."""
     parts = run.on.values()
+    if all(part.deterministic for part in parts):
+        return True
     return sum(part.trained for part in parts) < 2 and len({part.weights for part in parts}) == 1
 
 

@@ -55,7 +55,8 @@ from sweeps.systems.choice import left_out
 from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, missing_input
-from sweeps.systems.load import load_sweep
+from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.system import System
 from sweeps.terminal.escape import from_csv
 from sweeps.terminal.notation import names_text
 from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
@@ -251,41 +252,57 @@ def _of_sweep(where: str) -> Held:
         sweep = load_sweep(records)
         if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
-        config = {cell.cell: cell.config for cell in sweep.about.cells}
+    return runs_of(sweep, where)
+
+
+def runs_of(sweep: Sweep, where: str, *, all_rows: bool = False) -> Held:
+    """The cells of a sweep by their labels, with `all_rows` also its first stage, which comes
+    first, and the systems interpolated with it."""
+    beside = [sweep.first_stage, *sweep.interpolated] if all_rows else []
+    rows = {row.name: row for row in beside if row is not None}
+    labels = {cell.cell: cell.label for cell in sweep.cells}
+    labels = {row.name: row.label for row in rows.values() if not row.of} | labels
+    labels |= {row.name: row.label for row in rows.values() if row.of}
+    runs: Held = {label: [] for label in labels.values()}
     queries = queries_of_sweep(sweep.folder, sweep.split)
-    order = [
-        sweep.primary,
-        *(measure for measure in sweep.measures if measure != sweep.primary),
-    ]
-    runs: Held = {cell.label: [] for cell in sweep.cells}
     out = left_out(sweep)
     on_dev = (
         sweep.dev_scores.groupby(["cell", "seed"], observed=True) if len(sweep.dev_scores) else ()
     )
     dev_of = {key: own[["query_id", "measure", "value"]] for key, own in on_dev}
-    for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
-        by_measure = dict(list(rows.groupby("measure", observed=True)))
-        values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
-        label = sweep.label(str(cell))
-        runs[label].append(
-            TrainingRun(
-                f"{where}:{label}, seed {seed}",
-                values=_keyed(values.astype({"query_id": str, "measure": str})),
-                seed=int(seed),
-                deterministic=str(cell) in sweep.deterministic,
-                collection=str(sweep.about.collection.get("name", "")),
-                trained=config.get(str(cell), {}).get("training.num_epochs") != 0,
-                weights=trained_trial(str(cell), int(seed), config.get(str(cell), {})),
-                cell=str(cell),
-                paired=sweep.about.paired_seeds
-                if config.get(str(cell), {}).get("training.num_epochs") != 0
-                else None,
-                queries=queries,
-                dev=_dev(dev_of, str(cell), int(seed), out),
-                look=sweep.look,
-            )
-        )
+    for table in (sweep.scores, *(row.scores for row in rows.values())):
+        for (name, seed), values in table.groupby(["cell", "seed"], observed=True):
+            label = labels[str(name)]
+            facts = _trained_on(sweep, str(name), int(seed), rows.get(str(name)))
+            place = f"{where}:{label}, seed {seed}"
+            facts |= {"queries": queries, "dev": _dev(dev_of, str(name), int(seed), out)}
+            runs[label].append(TrainingRun(place, values=_in_order(values, sweep), **facts))
     return {label: own for label, own in runs.items() if own}
+
+
+def _in_order(values: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
+    """The values of a run, the primary measure first."""
+    order = [sweep.primary, *(name for name in sweep.measures if name != sweep.primary)]
+    by_measure = dict(list(values.groupby("measure", observed=True)))
+    table = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
+    return _keyed(table.astype({"query_id": str, "measure": str}))
+
+
+def _trained_on(sweep: Sweep, name: str, seed: int, row: System | None) -> dict[str, Any]:
+    """Where the weights of a cell come from, or those of a row that is none."""
+    cell = row.of if row else name
+    config = next((own.config for own in sweep.about.cells if own.cell == cell), {})
+    untrained = not cell or config.get("training.num_epochs") == 0
+    return {
+        "seed": seed,
+        "deterministic": row.deterministic if row else name in sweep.deterministic,
+        "collection": str(sweep.about.collection.get("name", "")),
+        "trained": not untrained,
+        "weights": trained_trial(cell, seed, config) if cell else "",
+        "cell": "" if row else name,
+        "paired": None if untrained else sweep.about.paired_seeds,
+        "look": sweep.look,
+    }
 
 
 def _dev(

@@ -83,7 +83,7 @@ LATE = {
     ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
-    ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
+    ("sweeps.report.comparison_files", "sweeps.report.files"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.commands.schema", "rank_core.export.served"): "brings in torch",

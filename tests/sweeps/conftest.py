@@ -48,7 +48,7 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
 def quick_reports() -> Iterator[None]:
     """Reports without figures, which take most of their time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.report.build.figures", lambda analysis: [])
+        patch.setattr("sweeps.report.files.figures", lambda analysis: [])
         yield
 
 

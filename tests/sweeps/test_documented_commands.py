@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.__main__ import main as sweeps_main
-from sweeps.commands.compare.output import PAIR_COLUMNS
 from sweeps.plan.options import parse
+from sweeps.report.comparison_files import PAIR_COLUMNS
 from sweeps.report.gate import GateDecision
 from sweeps.report.results import COMPARISON_COLUMNS
 from sweeps.terminal.command_line import BAD_INPUT, INTERRUPTED, UNREAD

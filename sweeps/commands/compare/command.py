@@ -18,17 +18,17 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import check_probability
 from sweeps.commands.compare.bundles import Bundles
 from sweeps.commands.compare.gate import pass_gate
-from sweeps.commands.compare.output import (
+from sweeps.plan.next_command import our_command
+from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison_files import (
     all_pairs,
     check_folder,
     comparison_text,
     pairs_text,
     write_files,
 )
-from sweeps.commands.compare.ranks import rank_rows, ranks_text
-from sweeps.plan.next_command import our_command
-from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
+from sweeps.report.ranks import rank_rows, ranks_text
 from sweeps.store.sweep_file import CORRECT_OVER, MEASURE
 from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL, RunSource, by_number
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs

@@ -393,7 +393,7 @@ PIXELS = b"\x89PNG another figure"
 @pytest.mark.slow
 def test_another_figure_is_found_although_the_checksums_fit(finished, tmp_path, capsys):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.report.build.figures", figures)
+        patch.setattr("sweeps.report.files.figures", figures)
         bundle = made(finished, *INCLUDED)
         assert main(["verify", str(bundle)]) == 0
         assert "figures, drawn again" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from sweeps.findings.analysis import analyse
 from sweeps.findings.effect import allowed_gain
 from sweeps.findings.every import QUESTIONS, findings
 from sweeps.findings.finding import Finding, Unit
-from sweeps.report.build import report_files
+from sweeps.report.files import report_files
 from sweeps.report.finding_table import finding_table, value_text
 from sweeps.report.results import json_text
 from sweeps.report.terminal import terminal_text

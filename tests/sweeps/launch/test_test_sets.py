@@ -1,18 +1,24 @@
 """evaluation.test_on: every trained model ranks further collections, and is trained once."""
 
+import io
 import json
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import ranksweep
 from rank_core.errors import BadInput
 from rank_core.testing.laws import WORDS
+from sweeps.__main__ import main
 from sweeps.engine import local
 from sweeps.launch.command import launch
+from sweeps.report.over_sets import over_sets
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, trial_table
 from sweeps.systems.load import load_sweep
 from sweeps.systems.runs import run_systems
@@ -51,6 +57,7 @@ def tested(run_local, sets, tmp_path_factory):
     """The folder of a sweep of two systems x two seeds with two test sets."""
     place = tmp_path_factory.mktemp("tested")
     ran = run_local(place / "r", *SETTINGS, "--test-on", f"{sets[0]},{sets[1]}:dev")
+    (ran.folder / "printed.txt").write_text(ran.text)
     return ran.folder
 
 
@@ -180,6 +187,80 @@ def test_runs_of_one_seed_are_one_run_on_every_set(tested):
     found = run_systems(systems).sweep
     assert found.separate_runs == () and [*found.collections] == ["woods", "marsh", "heath:dev"]
     assert found.scores.groupby("cell")["seed"].nunique().eq(2).all()
+
+
+def means(folder: Path, label: str) -> list[float]:
+    """The mean nDCG@10 of a system in a sweep's own table, by seed."""
+    sweep = with_interpolated(load_sweep(folder))
+    rows = [sweep.scores, *(row.scores for row in (sweep.first_stage, *sweep.interpolated) if row)]
+    values = pd.concat([table.astype({"cell": str}) for table in rows])
+    names = {cell.label: cell.cell for cell in sweep.cells}
+    names |= {row.label: row.name for row in (sweep.first_stage, *sweep.interpolated) if row}
+    own = values[(values["cell"] == names[label]) & (values["measure"] == "nDCG@10")]
+    return [*own.groupby("seed", observed=True)["value"].mean()]
+
+
+@pytest.mark.slow
+def test_every_way_out_has_the_table_over_all_sets(tested, tmp_path, monkeypatch):
+    """The run, `report`, Python, the page, and `compare` over folders and over bundles."""
+    folders = [tested, on_set(tested, "marsh"), on_set(tested, "heath-dev")]
+    printed = (tested / "printed.txt").read_text()
+    _, _, table = printed.partition("All test sets: ")
+    assert "woods  marsh  heath:dev" in table and "No gain over" in table and "None" not in table
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["report", str(tested)]) == 0
+    assert table.partition("Page:")[0] in out.getvalue()
+    results = json.loads((tested / "report" / "sets" / "results.json").read_text())
+    page = (tested / "report" / "index.html").read_text()
+    assert 'href="sets/index.html"' in page and "All test sets" in page
+    over = ranksweep.load(tested).over_sets()
+    assert over is not None and ranksweep.load(folders[1]).over_sets() is None
+    frame = over.frame[over.frame["measure"] == "mean nDCG@10"].set_index("system")
+    for label, mean in frame["mean"].items():
+        by_hand = np.mean([np.mean(means(folder, label)) for folder in folders])
+        assert mean == pytest.approx(by_hand, abs=1e-12) and label in table
+    assert {"BM25", "FirstP 96", "MaxP 40/20"} < {*frame.index}
+    assert len(results["interactions"]) == 2 * (len(frame) - 1)
+    bundles = [tmp_path / f"{folder.name}.zip" for folder in folders]
+    for folder, file in zip(folders, bundles, strict=True):
+        assert main(["bundle", str(folder), "--to", str(file), "--qrels", "include"]) == 0
+        assert main(["verify", str(file)]) == 0
+    for sources in (folders, bundles):
+        compared = tmp_path / sources[1].stem / sources[0].suffix
+        assert main(["compare", *map(str, sources), "--out", str(compared)]) == 0
+        own = pd.read_csv(compared / "table.csv")
+        row = own[(own["measure"] == "mean nDCG@10") & (own["label"] == "MaxP 40/20")]
+        assert row["mean"].item() == pytest.approx(frame["mean"]["MaxP 40/20"], abs=1e-12)
+        assert row["se_both"].item() == pytest.approx(frame["se_both"]["MaxP 40/20"], abs=1e-12)
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["status", str(tested)]) == main(["status", str(folders[1])]) == 0
+    assert "marsh: 4 done; heath:dev: 4 done" in out.getvalue()
+    assert "the models of woods, beside this folder" in out.getvalue()
+
+
+@pytest.mark.slow
+def test_what_is_not_on_every_set_is_left_out_and_named(tested, tmp_path):
+    copy = tmp_path / "r" / "window_stride" / "woods"
+    shutil.copytree(tested.parents[1], copy.parents[1])
+    lost = by_label(on_set(copy, "marsh"))["MaxP 40/20", 2]
+    shutil.rmtree(lost)
+    shutil.rmtree(on_set(copy, "heath-dev"))
+    over = over_sets(with_interpolated(load_sweep(copy)))
+    assert over is not None and [*over.sweep.collections] == ["woods", "marsh"]
+    assert over.seeds["MaxP 40/20"] == (1,) and over.seeds["FirstP 96"] == (1, 2)
+    assert over.left_out == (
+        "heath:dev: no trial has finished there",
+        "With the seeds that are on every set alone: MaxP 40/20 (1 seed) and MaxP 40/20 +BM25 "
+        "(1 seed).",
+    )
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["status", str(copy)]) == 0
+    assert "heath:dev: not begun" in out.getvalue()
+    shutil.rmtree(lost.with_name(lost.name.replace("seed2", "seed1")))
+    over = over_sets(with_interpolated(load_sweep(copy)))
+    assert over is not None and "MaxP 40/20" not in over.seeds
+    lacking = "Not on every set, so not in this table: MaxP 40/20 and MaxP 40/20 +BM25."
+    assert over.left_out == ("heath:dev: no trial has finished there", lacking)
 
 
 @pytest.mark.slow

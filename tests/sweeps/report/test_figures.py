@@ -158,7 +158,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sweeps.report.build.figures",
+        "sweeps.report.files.figures",
         lambda analysis: [shown for shown in [learning_plot(analysis)] if shown],
     )
     report = write_report(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sweeps.commands.compare.command import systems_of
-from sweeps.commands.compare.output import comparison_text
 from sweeps.findings.analysis import Analysis, analyse
 from sweeps.findings.every import findings
 from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison_files import comparison_text
 from sweeps.report.finding_table import value_text
 from sweeps.report.headline import headline
 from sweeps.report.legend import marks_line

@@ -12,10 +12,10 @@ import pytest
 from rank_core.settings.config import TrialConfig
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import systems_of
-from sweeps.commands.compare.output import comparison_text
 from sweeps.findings.analysis import Analysis, analyse
-from sweeps.report.build import report_files
 from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison_files import comparison_text
+from sweeps.report.files import report_files
 from sweeps.report.headline import headline
 from sweeps.report.model_card import CardFacts, model_card
 from sweeps.report.terminal import terminal_text

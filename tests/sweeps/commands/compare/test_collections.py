@@ -14,8 +14,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import CellComparison
 from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
-from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison_files import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.store.queries import QUERIES, QueryFacts, text_key
 from sweeps.store.sweep_file import read_sweep_file
 from sweeps.terminal.command_line import run_command

@@ -13,10 +13,10 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
-from sweeps.commands.compare.output import comparison_text, write_files
 from sweeps.commands.design import main as design
 from sweeps.commands.measure import main as measure
 from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison_files import comparison_text, write_files
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 

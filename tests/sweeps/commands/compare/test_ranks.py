@@ -15,8 +15,8 @@ from sweeps.__main__ import main
 from sweeps.commands.bundle import SUMS, unpack, write_zip
 from sweeps.commands.compare import command
 from sweeps.commands.compare.command import systems_of
-from sweeps.commands.compare.ranks import rank_rows
 from sweeps.report.comparison import compare_runs
+from sweeps.report.ranks import rank_rows
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 NUM_SYSTEMS, NUM_QUERIES = 12, 40

@@ -15,13 +15,15 @@ from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
-from sweeps.commands.compare.ranks import RankRow, with_ranks
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters
+from sweeps.findings.interactions import interactions
 from sweeps.report.caption import notes
 from sweeps.report.comparison import RunComparison
 from sweeps.report.next_step import HERE
+from sweeps.report.over_sets import SETS, OverSets
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
+from sweeps.report.ranks import RankRow, with_ranks
 from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import (
@@ -32,7 +34,15 @@ from sweeps.report.terminal import (
 )
 from sweeps.store.records import RESULT, SCORES
 from sweeps.store.sweep_file import FILE
-from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
+from sweeps.terminal.notation import (
+    both_p,
+    decisive_p,
+    interval_text,
+    level_text,
+    p_text,
+    short_signed,
+    signed,
+)
 from sweeps.terminal.text import numbered
 
 PAIR_COLUMNS = (
@@ -63,9 +73,41 @@ def comparison_text(
     for mean in () if compact else sweep.means:
         lines += ["", mean, *collections_lines(analysis, mean)]
     lines += ["", *legend_lines(analysis)]
+    lines += wrapped(between_collections(analysis)) if sweep.means else []
     lines += [line for note in comparison.tie_notes for line in wrapped(note)]
     lines += [""] * bool(lines[-1])
     return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose), ""])
+
+
+def sets_text(over: OverSets, folder: Path, *, verbose: bool = False) -> str:
+    """The table over all test sets of a sweep, below the sweep's own, whose report is in
+    `folder`."""
+    return (
+        f"All test sets: {comparison_text(over, verbose=verbose)}Page: {folder / SETS}/index.html\n"
+    )
+
+
+def between_collections(analysis: Analysis) -> str:
+    """Whether the gains differ between the collections, in a sentence; "" where it is not known."""
+    found, sweep = interactions(analysis), analysis.sweep
+    if not found:
+        return ""
+    alpha = sweep.about.alpha
+    number = sum(one.test.significant(alpha) for one in found)
+    shown = [one for one in found if one.test.significant(alpha)] or found
+    least = min(shown, key=lambda one: max(one.test.p_queries_adjusted, one.test.p_both_adjusted))
+    digits, (first, other) = sweep.digits, least.collections
+    gains = (
+        f"{sweep.label(least.test.system)} {signed(least.gains[0], digits)} on {first}, "
+        f"{signed(least.gains[1], digits)} on {other}: p {decisive_p(least.test)}"
+    )
+    over = f"over {sweep.label(least.test.baseline)}"
+    if not number:
+        return f"No gain {over} is shown to differ from that on {first} (smallest p: {gains})."
+    tested = numbered(len(found), "difference")
+    return (
+        f"Gains {over} differ from those on {first} in {number} of {tested} (smallest p: {gains})."
+    )
 
 
 def _compared(comparison: RunComparison) -> str:
@@ -158,13 +200,28 @@ def write_files(
     *,
     compact: bool = False,
 ) -> None:
-    """Write the page with its figures, the table in three formats, `comparisons.csv`,
-    `results.json`, the values, and `pairs.csv` if there are pairs; `ranks` go into the table as CSV
-    and `results.json`."""
-    from sweeps.report.build import report_files  # draws
-    from sweeps.report.build import write_files as write_all
+    """Write the files of a comparison into a folder of its own."""
+    from sweeps.report.files import write_files as write_all  # draws
 
     check_folder(folder, [part.where for run in comparison.runs for part in run.on.values()])
+    files = comparison_files(comparison, pairs, ranks, compact=compact)
+    write_all(folder, files)
+    for name in {QUERY_PAGE, "pairs.csv"} - files.keys():
+        (folder / name).unlink(missing_ok=True)  # of an earlier comparison
+
+
+def comparison_files(
+    comparison: RunComparison,
+    pairs: Sequence[TestedPair] = (),
+    ranks: Sequence[RankRow] = (),
+    *,
+    compact: bool = False,
+) -> dict[str, bytes]:
+    """The page with its figures, the table in three formats, `comparisons.csv`, `results.json`, the
+    values, and `pairs.csv` if there are pairs; `ranks` go into the table as CSV and
+    `results.json`."""
+    from sweeps.report.files import report_files  # draws
+
     systems: dict[str, dict[int, dict[str, str]]] = {}
     for run in comparison.runs:
         places = {query_set: shown_path(part.where) for query_set, part in run.on.items()}
@@ -197,9 +254,7 @@ def write_files(
         rows = [pair.comparison.facts | {"p_queries_tukey": pair.p_tukey} for pair in pairs]
         lines = ([row[name] for name in PAIR_COLUMNS] for row in rows)
         files["pairs.csv"] = csv_text(PAIR_COLUMNS, lines).encode()
-    write_all(folder, files)
-    for name in {QUERY_PAGE, "pairs.csv"} - files.keys():
-        (folder / name).unlink(missing_ok=True)  # of an earlier comparison
+    return files
 
 
 def _values(comparison: RunComparison) -> pd.DataFrame:
