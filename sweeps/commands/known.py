@@ -83,6 +83,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 Late("design:parser"), Late("design:main")),
         Command("derive", "DIR", "re-aggregate saved chunk scores, without a GPU",
                 Late("derive:parser"), Late("derive:main")),
+        Command("latency", "DIR", "milliseconds, tokens and memory of a query, by system",
+                Late("latency:parser"), Late("latency:main")),
         Command("ui", "DIR", "open a sweep in the MLflow UI",
                 Late("mlflow_commands:ui_parser"), Late("mlflow_commands:ui")),
     ),

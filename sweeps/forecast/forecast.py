@@ -347,16 +347,9 @@ def _speed(config: TrialConfig) -> Speed:
     reset_peak_memory()
     if model_class(config.model.name).retrieves:
         return _embedding_speed(config)
-    loaded = load_inputs(config.collection, config.model.backbone)
-    inputs, device = parts_of(config, loaded)[0], trial_device()
+    inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
     before = time.perf_counter()
-    make_deterministic(config.training.deterministic)
-    model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
-    with suppress(BadInput):  # without a relevant document
-        model.compile_layers(fold_model.planned_tokens(config, inputs))  # as in the trial
-    autocast = autocast_type(config.training.precision, device)
-    use_runtime(model, config, inputs.backbone, autocast, inputs=inputs)
-    scorer = Scorer(config, inputs, model, autocast)
+    scorer = scorer_of(config, inputs)
     built = time.perf_counter() - before
     rng = generator(0, "probe")
     pairs, groups = _scored(config, inputs, rng), _trained(config, inputs, rng)
@@ -364,9 +357,21 @@ def _speed(config: TrialConfig) -> Speed:
         scoring=_seconds_each(_scorings(scorer, pairs)) if pairs else 0.0,
         training=_seconds_each(_steps(scorer, groups)) if groups else 0.0,
         start_seconds=built,
-        peak_bytes=peak_memory(device),
+        peak_bytes=peak_memory(trial_device()),
         device=versions()["device"],
     )
+
+
+def scorer_of(config: TrialConfig, inputs: Inputs) -> Scorer:
+    """The model of a configuration with weights drawn anew, as a trial computes it."""
+    device = trial_device()
+    make_deterministic(config.training.deterministic)
+    model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
+    with suppress(BadInput):  # without a relevant document
+        model.compile_layers(fold_model.planned_tokens(config, inputs))  # as in the trial
+    autocast = autocast_type(config.training.precision, device)
+    use_runtime(model, config, inputs.backbone, autocast, inputs=inputs)
+    return Scorer(config, inputs, model, autocast)
 
 
 def _scored(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[tuple[str, str]]:

@@ -52,7 +52,8 @@ SWEEPS = {
     "sweeps.forecast": "terminal store plan ray_engine",
     "sweeps.launch": "terminal store plan tracking search systems findings report engine "
     "ray_engine forecast",
-    "sweeps.commands": "terminal store plan tracking systems findings report engine launch",
+    "sweeps.commands": "terminal store plan tracking systems findings report engine forecast "
+    "launch",
     "sweeps": "terminal store plan systems report positions ray_engine speedup launch commands",
     "ranksweep": "terminal store plan systems findings report launch commands",
 }
@@ -85,6 +86,7 @@ LATE = {
     ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
     ("sweeps.report.comparison_files", "sweeps.report.files"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
+    ("sweeps.commands.latency", "sweeps.forecast.latency"): "brings in torch",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.commands.schema", "rank_core.export.served"): "brings in torch",
     ("sweeps.commands.schema", "rank_core.export.serving"): "brings in torch",

@@ -17,7 +17,7 @@ Robust04, DLc like the pooled TREC Deep Learning tracks, MSMc like MS MARCO docu
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -38,7 +38,7 @@ from rank_core.stats.moderation import (
 )
 from rank_core.stats.multiplicity import effective_number, family_level
 from rank_core.stats.scopes import Floats, Inference, infer, two_sided_p
-from rank_core.stats.strata import over_collections
+from rank_core.stats.strata import difference_of_collections, over_collections
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import (
     DL,
@@ -490,14 +490,46 @@ def collections(rng: np.random.Generator, num: int) -> Section:
     return Section("The mean over collections", columns, rows, bars)
 
 
+def test_sets(rng: np.random.Generator, num: int) -> Section:
+    """One trained model on many test sets: false positives of the mean over the sets, of which the
+    differences have the mean 0, and of the interactions of the first set with each other one, where
+    the difference is the same on all sets."""
+    rows, bars = [], []
+    for name, case in MEANS.items():
+        if case[-1]:
+            continue  # separate runs
+        for C in (2, 4, 8):
+            for S in (3, 5):
+                kinds = [SEVERAL[c % len(SEVERAL)] for c in range(C)]
+                tables = [_on_collections(rng, case, kinds, S) for _ in range(num)]
+                mean = _rate(_mean_tests(tables, False).p_both)
+                wrong = _rate(_mean_tests(tables, True).p_both)
+                alike = [_on_collections(rng, case, kinds, S, apart=0.0) for _ in range(num)]
+                p_JN = np.array([_interactions(alike, c).p_both for c in range(1, C)])
+                single, family = _rate(p_JN), _rate((C - 1) * p_JN.min(axis=0))
+                rows.append((name, C, S, mean, wrong, single, family))
+                noise = 3 * math.sqrt(0.05 * 0.95 / num)
+                for what, found in (("mean", mean), ("family of interactions", family)):
+                    law = f"{name}, {C} sets, {S} seeds: {what} at most .06"
+                    bars.append(Bar(law, f"{found:.4f}", found <= 0.06 + noise))
+    columns = ("runs", "sets", "S", "mean", "as separate runs", "interaction", "family of them")
+    return Section("One training, many test sets", columns, rows, bars)
+
+
+def _interactions(tables: Sequence[list[ScoreMatrix]], c: int) -> Shown:
+    """The tests of the difference of the first collection and another one, of all tables."""
+    return _shown(difference_of_collections(one[0], one[c], measure="") for one in tables)
+
+
 def _on_collections(
-    rng: np.random.Generator, case: Case, kinds: Sequence[Kind], S: int
+    rng: np.random.Generator, case: Case, kinds: Sequence[Kind], S: int, apart: float = 0.02
 ) -> list[ScoreMatrix]:
-    """Two systems on every collection, whose differences there have the mean 0."""
+    """Two systems on every collection, whose differences there have the mean 0 and are `apart` from
+    it at most."""
     *sd_2, interaction, separate = case
     run_2S1 = [sd * rng.normal(0, 1, (S, 1)) for sd in sd_2]
     ones = []
-    for kind, shift in zip(kinds, np.linspace(-0.02, 0.02, len(kinds)), strict=True):
+    for kind, shift in zip(kinds, np.linspace(-apart, apart, len(kinds)), strict=True):
         scores, size = {}, kind.num_queries
         for cell, sd, run_S1 in zip("ab", sd_2, run_2S1, strict=True):
             own_S1 = sd * rng.normal(0, 1, (S, 1)) if separate else run_S1
@@ -510,10 +542,15 @@ def _on_collections(
 
 
 def _mean_tests(tables: Sequence[list[ScoreMatrix]], separate: bool) -> Shown:
-    """The tests of all tables."""
+    """The tests of the mean of all tables."""
+    runs = "ab" if separate else ()
+    return _shown(over_collections(one, measure="", separate_runs=runs) for one in tables)
+
+
+def _shown(means: Iterable[ScoreMatrix]) -> Shown:
+    """The tests of the two systems of each matrix."""
     drawn = []
-    for ones in tables:
-        mean = over_collections(ones, measure="", separate_runs="ab" if separate else ())
+    for mean in means:
         with patch.object(scopes, "HALVINGS", 0):  # p is found below, of all tables at once
             one = scope_test_of(mean, ("a", "b"), paired_seeds=False, deterministic=())
         parts = one.variance_seeds_a, one.variance_seeds_b, one.variance_error_a
@@ -553,6 +590,7 @@ SECTIONS: dict[str, Draw] = {
     "families": families,
     "best": best_sets,
     "collections": collections,
+    "test-sets": test_sets,
     "confirmation": confirmation,
 }
 
