@@ -26,7 +26,7 @@ FILES = ("latency.md", "latency.csv")
 MEBIBYTE = 1 << 20
 
 
-class Timed(NamedTuple):
+class TimedSystem(NamedTuple):
     """A system and what its queries cost."""
 
     row: System
@@ -72,7 +72,7 @@ def parser() -> Parser:
     return parser
 
 
-def _timed(sweep: Sweep, queries: int, repeats: int, threads: int) -> Iterator[Timed]:
+def _timed(sweep: Sweep, queries: int, repeats: int, threads: int) -> Iterator[TimedSystem]:
     """Every system that reads texts with an encoder, in the order of the plan."""
     from sweeps.forecast.latency import measured
 
@@ -83,7 +83,7 @@ def _timed(sweep: Sweep, queries: int, repeats: int, threads: int) -> Iterator[T
         raise BadInput(f"{sweep.folder} has no finished system that reads documents")
     for number_, (row, config) in enumerate(rows, start=1):
         say(f"measuring   {row.label}, {number_} of {len(rows)}")
-        yield Timed(row, measured(config, queries=queries, repeats=repeats, threads=threads))
+        yield TimedSystem(row, measured(config, queries=queries, repeats=repeats, threads=threads))
 
 
 def _configs(sweep: Sweep, row: System) -> Iterator[TrialConfig]:
@@ -97,7 +97,7 @@ def _configs(sweep: Sweep, row: System) -> Iterator[TrialConfig]:
         return
 
 
-def latency_table(sweep: Sweep, timed: Sequence[Timed], threads: int) -> Table:
+def latency_table(sweep: Sweep, timed: Sequence[TimedSystem], threads: int) -> Table:
     """The table, with what was measured."""
     first = timed[0].latency
     heading = ("system", sweep.primary, "ms/document", "ms/query", "p95", "tokens/query", "MiB")
@@ -122,7 +122,7 @@ def latency_table(sweep: Sweep, timed: Sequence[Timed], threads: int) -> Table:
     return table(heading, rows, caption=caption)
 
 
-def _csv(sweep: Sweep, timed: Sequence[Timed]) -> str:
+def _csv(sweep: Sweep, timed: Sequence[TimedSystem]) -> str:
     """A line for each system, unrounded."""
     columns = "label cell measure mean ms_per_document ms_per_query_p50 ms_per_query_p95".split()
     columns += "tokens_per_query peak_memory_bytes queries documents device".split()
