@@ -92,7 +92,7 @@ def between_collections(analysis: Analysis) -> str:
     found, sweep = interactions(analysis), analysis.sweep
     if not found:
         return ""
-    alpha = sweep.about.alpha
+    alpha = sweep.alpha
     number = sum(one.test.significant(alpha) for one in found)
     shown = [one for one in found if one.test.significant(alpha)] or found
     least = min(shown, key=lambda one: max(one.test.p_queries_adjusted, one.test.p_both_adjusted))

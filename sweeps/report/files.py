@@ -14,7 +14,7 @@ from sweeps.report.positions import position_findings, position_plot
 from sweeps.report.query_page import QUERY_PAGE, Moved, query_page
 from sweeps.report.results import comparisons_csv, paper_table, results_csv
 from sweeps.report.table import latex, markdown
-from sweeps.systems.access import Access
+from sweeps.systems.access_log import Access
 
 PLOTS = "plots"
 
