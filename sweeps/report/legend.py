@@ -66,9 +66,9 @@ def marks_line(analysis: Analysis) -> str:
     return legend_of_letters(analysis, terminal_columns())
 
 
-def legend_of_tests(analysis: Analysis) -> str:
+def legend_of_tests(analysis: Analysis, *, with_spread: bool) -> str:
     """`Δ over BM25 [95% interval of all 5 comparisons at once]; p: max-t over 5 comparisons; ...`;
-    "" without a test."""
+    "" without a test. `with_spread`: the table has deviations."""
     test = next(iter(analysis.gains.values()), None)
     if test is None:
         return ""
@@ -78,7 +78,8 @@ def legend_of_tests(analysis: Analysis) -> str:
     parts = [f"Δ: over {sweep.label(test.baseline)} [{level} interval{at_once}]"]
     if size > 1:
         parts.append(f"p: {test.correction}")
-    if any(not math.isnan(row.deviation(sweep.primary)) for row in analysis.rows):
+    deviations = [row.deviation(sweep.primary) for row in analysis.rows] if with_spread else []
+    if any(not math.isnan(deviation) for deviation in deviations):
         parts.append("± SD over seeds")
     matrix = analysis.matrix(sweep.primary)
     parts.append(sweep.count_text(matrix.num_queries, num_clusters(matrix)))

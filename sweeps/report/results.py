@@ -177,7 +177,7 @@ def page_table(analysis: Analysis) -> Table:
     if analysis.published:  # its column is text, which wraps
         align = f"{align[:-1]}l"
     papers = PUBLISHED if analysis.published else ""
-    legends = (legend_of_letters(analysis), legend_of_tests(analysis), papers)
+    legends = (legend_of_letters(analysis), legend_of_tests(analysis, with_spread=True), papers)
     lines = "\n".join(filter(None, legends))
     return replace(shown, rows=rows, align=align, caption=lines, notes=())
 

@@ -105,7 +105,7 @@ def table_text(analysis: Analysis) -> str:
 
 def legend_lines(analysis: Analysis) -> list[str]:
     """The two lines below a table, wrapped where the terminal is narrow."""
-    tests = legend_of_tests(analysis)
+    tests = legend_of_tests(analysis, with_spread=False)
     return [*filter(None, [marks_line(analysis)]), *(wrapped(tests) if tests else [])]
 
 
