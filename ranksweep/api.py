@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import pandas as pd
 
@@ -37,7 +37,7 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.home import lend_home
 from rank_core.records import Qrels
 from rank_core.settings.config import setting_type
-from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
+from rank_core.stats.corrections import CORRECTION_NAMES
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import SET, sources_of, systems_of
 from sweeps.commands.run import sweep_of
@@ -46,7 +46,8 @@ from sweeps.launch.command import launch
 from sweeps.plan.flags import FLAGS, written
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
-from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE, opened
+from sweeps.store.sweep_file import opened
+from sweeps.store.test_options import CORRECT_OVER, TestOptions, TestWords
 from sweeps.systems.access import record_access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
@@ -346,22 +347,35 @@ def _judgments(name: str, value: Any) -> Any:
     return value.to_dict() if isinstance(value, pd.Series) else given.qrels(name, value)
 
 
+_OF_TESTS: dict[str, Kind] = {
+    "correction": one_text("the name of a correction", CORRECTION_NAMES),
+    "correct_over": one_text("what p is corrected over", CORRECT_OVER),
+    "alpha": probability,
+    "margin": number("0 < {} <= 1", lambda margin: 0 < margin <= 1),
+    "paired_seeds": flag,
+    "separate_runs": flag,
+    "ties": optional(one_text("a rule for ties", TIES)),
+    "clusters": _clusters,
+}
+
+
+def _tests(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the tests by their kinds."""
+    for one in options:
+        if one not in _OF_TESTS:
+            raise unknown("option of the tests", one, _OF_TESTS)
+    return {one: _OF_TESTS[one](one, value) for one, value in options.items()}
+
+
 @takes(
     systems=_systems,
     qrels=optional(_qrels),
     baseline=names(" of systems"),
     measures=names(" of measures", unique=False),
     deterministic=names(" of systems", unordered=True),
-    correction=one_text("the name of a correction", CORRECTION_NAMES),
-    correct_over=one_text("what p is corrected over", CORRECT_OVER),
-    alpha=probability,
-    margin=number("0 < {} <= 1", lambda margin: 0 < margin <= 1),
-    paired_seeds=flag,
-    separate_runs=flag,
-    ties=optional(one_text("a rule for ties", TIES)),
     digits=whole(1, 6),
     tracking_uri=optional(path_text),
-    clusters=_clusters,
+    tests=_tests,
 )
 def compare(
     systems: Mapping[str, Any] | pd.DataFrame | Sequence[str | Path],
@@ -370,16 +384,9 @@ def compare(
     baseline: str | Sequence[str] = (),
     measures: str | Sequence[str] = (),
     deterministic: str | Sequence[str] = (),
-    correction: str = MAX_T,
-    correct_over: str = MEASURE,
-    alpha: float = 0.05,
-    margin: float = ROPE,
-    paired_seeds: bool = False,
-    separate_runs: bool = False,
-    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
-    clusters: str | Mapping[str, str] = "",
+    **tests: Unpack[TestWords],
 ) -> Comparison:
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
@@ -394,6 +401,8 @@ def compare(
         measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of
             values.
         deterministic: systems without training, such as BM25.
+        digits: decimals of means and differences in tables.
+        tracking_uri: MLflow's, for mlflow: and runs:/ sources.
         correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
         correct_over: measure, or table: all measures and baselines share alpha (Bonferroni).
         alpha: level of the tests; intervals have the level 1 - alpha.
@@ -401,8 +410,6 @@ def compare(
         paired_seeds: run i of every system shares its randomness with run i of the others.
         separate_runs: systems were trained on each query set; their runs there are independent.
         ties: rank of equal scores of runs: as trec_eval sorts them (the default), or doc_id.
-        digits: decimals of means and differences in tables.
-        tracking_uri: MLflow's, for mlflow: and runs:/ sources.
         clusters: of queries whose scores may be correlated: {query_id: cluster}, a data frame or a
             file of both, auto (queries that share relevant documents), or group (a sweep's own).
 
@@ -423,19 +430,12 @@ def compare(
     found = compare_runs(
         given,
         qrels,
+        TestOptions(**tests),
         baselines=tuple(baseline),
         measures=tuple(measures),
         deterministic=tuple(deterministic),
-        correction=correction,
-        correct_over=correct_over,
-        alpha=alpha,
-        margin=margin,
-        paired_seeds=paired_seeds,
-        separate_runs=separate_runs,
-        ties=ties,
         digits=digits,
         tracking_uri=tracking_uri,
-        clusters=clusters,
     )
     return Comparison(found)
 

@@ -17,6 +17,7 @@ from scipy import stats
 
 from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
 from rank_core.errors import BadInput, unknown
+from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T
 from rank_core.stats.family import OWN, Applied, Family, FamilyRecord, correlations
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
@@ -28,7 +29,7 @@ from rank_core.stats.moderation import (
     seeds_agree,
     where_queries_vary,
 )
-from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T, adjusted
+from rank_core.stats.multiplicity import adjusted
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     Floats,

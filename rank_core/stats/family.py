@@ -19,14 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T, NONE
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.multiplicity import (
-    CORRECTION_NAMES,
-    MAX_T,
-    NONE,
-    adjusted,
-    family_level,
-)
+from rank_core.stats.multiplicity import adjusted, family_level
 from rank_core.stats.scopes import Floats, ScopeTest
 
 Pair = tuple[str, str]

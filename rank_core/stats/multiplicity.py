@@ -19,6 +19,7 @@ from scipy import optimize, special, stats
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
+from rank_core.stats.corrections import HOLM, MAX_T, NONE
 from rank_core.stats.scopes import Floats
 
 NUM_DRAWS = 65536
@@ -176,18 +177,10 @@ def adjusted(p: ArrayLike, method: str, correlation_KK: ArrayLike | None = None)
     return max_t(p, correlation_KK)
 
 
-MAX_T, HOLM, NONE = "max-t", "holm", "none"
-
 CORRECTIONS: dict[str, Callable[[Sequence[float]], Floats]] = {
     HOLM: holm,
     "bh": benjamini_hochberg,
     NONE: lambda p: _of_tested(p, lambda p_K: p_K),
-}
-CORRECTION_NAMES = {
-    MAX_T: "max-t",
-    HOLM: "Holm",
-    "bh": "Benjamini-Hochberg (exploratory)",
-    NONE: "no correction",
 }
 
 

@@ -19,8 +19,8 @@ from rank_core.ranking.chunk_scores import derived_config, derived_run
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import CellComparison, compare_pairs
+from rank_core.stats.corrections import CORRECTION_NAMES
 from rank_core.stats.matrix import score_matrices
-from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.files import write_files
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
@@ -149,8 +149,8 @@ def _tested(sweep: Sweep, rows: Sequence[System]) -> list[System]:
         for test in compare_pairs(
             in_clusters(sweep, matrix),
             [(row.name, row.of) for row in derived],
-            correction=sweep.correction,
-            alpha=sweep.alpha,
+            correction=sweep.tests.correction,
+            alpha=sweep.tests.alpha,
             paired_seeds=True,
             deterministic=fixed,
         ):
@@ -183,7 +183,7 @@ def _caption(sweep: Sweep, rows: Sequence[System]) -> str:
         "weights of the trained cell above, another aggregation of its chunk scores; a model "
         "trained with that aggregation would have other weights. diff and p: against that cell, "
         f"queries and seeds as random effects{clusters}, each run paired with itself; "
-        f"{CORRECTION_NAMES[sweep.correction]} over "
+        f"{CORRECTION_NAMES[sweep.tests.correction]} over "
         f"{sum(row.kind is Kind.DERIVED for row in rows)}.{f' {TWO_RUNS_WORDS}' if two else ''}"
     )
     left = [f"Not derived from {row.label}: {_why_none(row)}." for row in rows if _why_none(row)]

@@ -14,6 +14,7 @@ from matplotlib import colormaps
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.stats.compare import compare_cells
+from rank_core.stats.corrections import NONE
 from rank_core.stats.design import (
     ASSURANCE,
     MOST_QUERIES,
@@ -32,7 +33,6 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from rank_core.stats.multiplicity import NONE
 from rank_core.stats.variance import Component, SweepComponents, sweep_components
 from sweeps.commands.compare.command import (
     NO_MLFLOW,
@@ -49,6 +49,7 @@ from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
+from sweeps.store.test_options import TestOptions
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.clusters import NONE as NO_CLUSTERS
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
@@ -127,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
     size, correlation = _family(sweep, baseline)
     goal = Goal(
         given.delta,
-        alpha=sweep.about.alpha if given.alpha is None else given.alpha,
+        alpha=sweep.tests.alpha if given.alpha is None else given.alpha,
         power=given.power,
         family_size=size if given.family is None else given.family,
         correlation=correlation,
@@ -204,9 +205,8 @@ def _pilot(given: argparse.Namespace) -> Sweep:
             raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
         clusters = "" if given.clusters == NO_CLUSTERS else given.clusters
-        pilot = run_systems(
-            systems, sets or None, measures=measures, tracking_uri=uri, clusters=clusters
-        ).sweep
+        tests = TestOptions(clusters=clusters)
+        pilot = run_systems(systems, sets or None, tests, measures=measures, tracking_uri=uri).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
@@ -214,7 +214,7 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         raise BadInput(NO_MLFLOW)
     sweep = _sweep_in(given.pilot[0])
     sweep = with_clusters(sweep, given.clusters) if given.clusters else sweep
-    if given.paired_seeds and not sweep.about.paired_seeds:
+    if given.paired_seeds and not sweep.tests.paired_seeds:
         raise BadInput(
             f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
             "training.paired_seeds=false"
@@ -255,10 +255,10 @@ def _family(sweep: Sweep, baseline: str) -> tuple[int, float]:
     compared = compare_cells(
         _scores(sweep, sweep.primary, cells),
         baseline=baseline,
-        correction=sweep.correction,
+        correction=sweep.tests.correction,
         deterministic=[cell for cell in sweep.deterministic if cell in cells],
     )
-    if not compared or sweep.correction == NONE or compared[0].family is None:
+    if not compared or sweep.tests.correction == NONE or compared[0].family is None:
         return 1, 0.0
     return compared[0].family_size, compared[0].family.correlation
 
@@ -512,7 +512,7 @@ def _origin(planned: DesignPlan) -> list[str]:
     if count := int(collapsed.sum()):
         trials = f"{count} collapsed trial{'s' * (count > 1)}"
         lines.append(f"{trials} of the pilot count in its seed variance.")
-    if sweep.about.paired_seeds and not variances.paired:
+    if sweep.tests.paired_seeds and not variances.paired:
         words = "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative"
         lines.append(f"{words} (--paired-seeds).")
     return lines
@@ -537,7 +537,7 @@ def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> st
         )
     if paired:
         return f"{text}, which does not show that pairing gains anything."
-    if sweep.third_party or sweep.about.paired_seeds:
+    if sweep.third_party or sweep.tests.paired_seeds:
         return ""
     return (
         f"{text}: they share no randomness. With training.paired_seeds=true they share the order "

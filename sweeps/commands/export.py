@@ -508,7 +508,7 @@ def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
         "mean": row.mean(sweep.primary),
         **({"mean_alone": _alone(analysis, row)} if row.of else {}),
         "seeds": row.num_used,
-        "level": 1 - sweep.alpha,
+        "level": 1 - sweep.tests.alpha,
         "over": over,
     }
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from sweeps.plan.next_command import our_command
 from sweeps.report.build import write_report
-from sweeps.store.sweep_file import CORRECT_OVER, INTERPOLATED, opened, send
+from sweeps.store.sweep_file import INTERPOLATED, opened, send
+from sweeps.store.test_options import CORRECT_OVER
 from sweeps.systems.access_log import ACCESS_FILE
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,

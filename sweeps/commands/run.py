@@ -91,8 +91,9 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
         return 0
     name = experiment.called(options[0].name).name
     sweeps = Records(Storage(options[0].storage), name)
-    clusters = ["--clusters", options[0].clusters] if options[0].clusters else []
-    return compare([*(sweep_on(sweeps, collection).uri for collection in loaded), *clusters])
+    clusters = str(options[0].tests.clusters)
+    more = ["--clusters", clusters] if clusters else []
+    return compare([*(sweep_on(sweeps, collection).uri for collection in loaded), *more])
 
 
 def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:

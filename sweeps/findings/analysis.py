@@ -24,7 +24,8 @@ from rank_core.stats.matrix import ScoreMatrix, proven_copies, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
-from sweeps.store.sweep_file import FIRST_STAGE, MEASURE
+from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.store.test_options import MEASURE
 from sweeps.systems.choice import Choice, choose
 from sweeps.systems.clusters import shared_columns
 from sweeps.systems.load import Sweep, in_clusters
@@ -282,7 +283,7 @@ def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> 
     """The families of a table that share alpha: 1 unless p is corrected over the whole table. Each
     measure has one for each letter, one of the rows that are not cells, and one of those with the
     first stage and their models."""
-    if whole.about.correct_over == MEASURE:
+    if whole.tests.correct_over == MEASURE:
         return 1
     own_models = any(row.name in added for row in whole.interpolated)
     letters = len(slots) + (FIRST_STAGE in added)
@@ -319,8 +320,8 @@ def _options(
 ) -> dict[str, Any]:
     return {
         "baselines": slots,
-        "correction": sweep.correction,
-        "alpha": sweep.alpha,
+        "correction": sweep.tests.correction,
+        "alpha": sweep.tests.alpha,
         "paired_seeds": paired,
         "num_families": num_families,
         "deterministic": [cell for cell in sweep.deterministic if cell in matrix.cells],
@@ -329,7 +330,7 @@ def _options(
 
 def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
     """True if seeds are declared as paired, and all trained cells have the same ones."""
-    return sweep.about.paired_seeds and all(
+    return sweep.tests.paired_seeds and all(
         len({own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
         for matrix in matrices
     )
@@ -462,7 +463,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
             columns = whole.means.get(measure, ())
             paired = _is_paired(whole, [matrix, *map(matrices.__getitem__, columns)])
             sets[measure] = best_set(
-                matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
+                matrix, alpha=whole.tests.alpha, paired_seeds=paired, deterministic=fixed
             )
     return sets
 

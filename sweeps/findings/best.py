@@ -13,8 +13,8 @@ def rows(analysis: Analysis) -> list[Finding]:
         return []
     sets = {
         "not distinguishable from the highest mean": found.judged,
-        f"within {sweep.about.rope:g} of the best, whichever that is": found.within(
-            sweep.about.rope
+        f"within {sweep.tests.margin:g} of the best, whichever that is": found.within(
+            sweep.tests.margin
         ),
         "too few runs to be judged": (*found.two_runs, *found.untested),
     }

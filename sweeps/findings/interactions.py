@@ -42,8 +42,8 @@ def interactions(analysis: Analysis) -> list[Interaction]:
         compared = compare_with(
             _contrast(analysis, {names[0]: columns[0], name: column}),
             baselines=analysis.slots[:1],
-            correction=sweep.correction,
-            alpha=sweep.alpha,
+            correction=sweep.tests.correction,
+            alpha=sweep.tests.alpha,
             paired_seeds=analysis.paired,
             deterministic=sweep.deterministic,
             num_families=len(names) - 1,

@@ -28,7 +28,7 @@ def rows(analysis: Analysis, accesses: Sequence[Access] = ()) -> list[Finding]:
                              link=LINK))  # fmt: skip
     if sweep.look > 1:
         name = f"level of look {sweep.look}, after fewer seeds"
-        found.append(Finding("looks", name, value=sweep.alpha, unit=Unit.NUMBER,
+        found.append(Finding("looks", name, value=sweep.tests.alpha, unit=Unit.NUMBER,
                              link="looks-at-a-sweep"))  # fmt: skip
     search = sweep.about.search
     if standings := search.get("standings"):

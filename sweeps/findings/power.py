@@ -47,9 +47,9 @@ def planned_limit(analysis: Analysis, pair: CellComparison) -> float:
         with suppress(BadInput):
             variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
             S, Q = int(pair.fewest_seeds), len(own.query_ids)
-            goal = goal_of(pair, 1.0, sweep.alpha)
+            goal = goal_of(pair, 1.0, sweep.tests.alpha)
             return planned_detectable(variances, goal, num_seeds=S, num_queries=Q)
     size = pair.family.effective_size if pair.family else float(pair.family_size)
-    found = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
+    found = detectable_difference(test, alpha=sweep.tests.alpha, power=POWER, family_size=size)
     per_error = found / test.se_both
     return float(per_error * math.sqrt(variance_interval(test, level)[1]))

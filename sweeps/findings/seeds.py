@@ -28,7 +28,7 @@ def rows(analysis: Analysis) -> list[Finding]:
         found.append(Finding("seeds", name, "all systems", p=p, link=LINK))
     if analysis.paired:
         found.append(Finding("seeds", "runs are paired by seed", names=("yes",), link=LINK))
-    elif sweep.about.paired_seeds:
+    elif sweep.tests.paired_seeds:
         names = ("compared as unpaired",)
         found.append(Finding("seeds", "paired seeds that differ", names=names, link=LINK))
     return found

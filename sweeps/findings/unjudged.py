@@ -80,7 +80,7 @@ def _variants(
 
 def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[CellComparison, Robustness]:
     """{comparison whose runs are here: the same without unjudged documents}."""
-    alpha = analysis.sweep.alpha
+    alpha = analysis.sweep.tests.alpha
     on_lists = retested(
         analysis, variants, lambda c: (c.system + _CONDENSED, c.baseline + _CONDENSED)
     )
@@ -120,8 +120,8 @@ def retested(
             again = compare_pairs(
                 variants,
                 [names_of(pair) for pair in family],
-                correction=sweep.correction,
-                alpha=sweep.alpha,
+                correction=sweep.tests.correction,
+                alpha=sweep.tests.alpha,
                 paired_seeds=analysis.paired,
                 num_families=analysis.num_families,
                 deterministic=[name for name in variants.cells if name.partition("\n")[0] in fixed],

@@ -144,7 +144,9 @@ def _sweep(
     else:
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
-    reported_queries(plan, options.clusters)  # refuses unknown clusters before anything runs
+    reported_queries(
+        plan, str(options.tests.clusters)
+    )  # refuses unknown clusters before anything runs
     tested = tested_by(plan, records, options)  # likewise a set that no model can rank
     if check:
         return Outcome(DONE, records.uri)
@@ -332,21 +334,18 @@ def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]
 def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
-    described_now = description_of(search.plan, argv, options.asked)
+    queries, clusters = reported_queries(search.plan, str(options.tests.clusters))
+    tests = replace(options.tests, clusters=clusters)
+    described_now = description_of(search.plan, argv, options.asked, tests)
     before = described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     # Trials of earlier commands stay known, also where this one asks for fewer.
     trials = (*(before.trials if before else ()), *described_now.trials)
-    queries, clusters = reported_queries(search.plan, options.clusters)
     description = replace(
         described_now,
         trials=tuple(dict.fromkeys(trials)),
-        alpha=options.alpha,
-        correct_over=options.correct_over,
-        rope=options.margin,
         interpolate=options.interpolate,
-        clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
         auto_precision=options.auto_precision,
         **facts,
@@ -355,7 +354,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
     search.describe()
 
 
-def reported_queries(plan: Plan, given: str | None) -> tuple[QueryFacts, str]:
+def reported_queries(plan: Plan, given: str) -> tuple[QueryFacts, str]:
     """The facts of the reported queries with their clusters, and what these are made of. Raises
     `BadInput` where `given`, of --clusters, does not know them."""
     facts = query_facts(plan, SPLIT)

@@ -28,14 +28,18 @@ from sweeps.plan.plan import Plan
 from sweeps.store.queries import QUERIES, QueryFacts, text_key
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
+from sweeps.store.test_options import USUAL, TestOptions
 from sweeps.terminal.command_line import typed_command
 
 SPLIT = "test"
 """The split that sweeps report."""
 
 
-def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> SweepFile:
-    """The description of a sweep for its report; `asked` are the flags and settings of `argv`."""
+def description_of(
+    plan: Plan, argv: list[str], asked: Asked | None = None, tests: TestOptions = USUAL
+) -> SweepFile:
+    """The description of a sweep for its report, which it `tests` so; `asked` are the flags and
+    settings of `argv`."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
     queries = sum(len(part.splits["test"].queries) for part in _parts(plan))
@@ -50,7 +54,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
         measures=tuple(base.evaluation.measures),
         primary=base.evaluation.measures[0],
         baseline=plan.cells[0].cell,
-        paired_seeds=base.training.paired_seeds,
+        tests=replace(tests, paired_seeds=base.training.paired_seeds),
         swept=tuple(swept),
         seeds=tuple(plan.seeds),
         trials=tuple(trial.name for trial in plan.trials()),

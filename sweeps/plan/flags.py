@@ -13,7 +13,7 @@ from rank_core.errors import BadInput, unknown
 from sweeps.plan.machines import GPUS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
-from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE
+from sweeps.store.test_options import CORRECT_OVER, USUAL
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
@@ -178,14 +178,20 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             "URI",
             "tracking URI of MLflow, or none (default: SQLite in the storage)",
         ),
-        Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
-        Flag("--correct-over", "", CORRECT_OVER_HELP, default=MEASURE, choices=CORRECT_OVER),
+        Flag("--alpha", "A", "significance level", float, USUAL.alpha, most=1, inside=True),
+        Flag(
+            "--correct-over",
+            "",
+            CORRECT_OVER_HELP,
+            default=USUAL.correct_over,
+            choices=CORRECT_OVER,
+        ),
         Flag(
             "--margin",
             "D",
             "differences up to D of a measure count as practically equal",
             float,
-            ROPE,
+            USUAL.margin,
             most=1,
             inside=True,
         ),

@@ -32,6 +32,7 @@ from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
+from sweeps.store.test_options import TestOptions
 from sweeps.terminal.command_line import Parser
 
 DEFAULT_NUM_SEEDS = 3
@@ -71,11 +72,8 @@ class Options:
     replace: bool  # a sweep with other settings in the folder
     tracking_uri: str | None
     experiment_prefix: str  # of MLflow's experiments
-    alpha: float
-    correct_over: str  # of `CORRECT_OVER`
-    margin: float  # below which a difference has no practical relevance
+    tests: TestOptions
     interpolate: str
-    clusters: str | None  # of the reported queries
     verbose: bool  # the report in the terminal in full
     engine: str
     num_workers: int
@@ -157,6 +155,12 @@ def parse(
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
+        tests=TestOptions(
+            alpha=arguments.alpha,
+            correct_over=arguments.correct_over,
+            margin=arguments.margin,
+            clusters=arguments.clusters or "",
+        ),
         asked=asked,
         typed_flags=frozenset(given.get("given", ())),
         settings=settings,

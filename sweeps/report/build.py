@@ -72,7 +72,8 @@ def write_report(
         sweep = load_sweep(sweep_dir)
         sweep = with_clusters(sweep, clusters) if clusters else sweep
         if correct_over:
-            sweep = replace(sweep, about=replace(sweep.about, correct_over=correct_over))
+            tests = replace(sweep.tests, correct_over=correct_over)
+            sweep = replace(sweep, about=replace(sweep.about, tests=tests))
         analysis = with_unjudged(analyse(with_interpolated(sweep, interpolate)))
         return _write_report(analysis, command, uri, out, collection, with_published, verbose)
 

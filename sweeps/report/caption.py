@@ -33,7 +33,7 @@ PAIRED = (
 def caption(analysis: Analysis, *, compact: bool = False) -> str:
     """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
     `compact` table has means and letters alone."""
-    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.alpha
+    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.tests.alpha
     first = analysis.sweep.measures[0]
     own = [row for row in rows if row.is_cell]
     seeds = [row.num_used for row in own if row.cell.cell not in fixed]
@@ -93,7 +93,7 @@ def mean_sentence(analysis: Analysis) -> str:
         text += f"; {whose} trained on each collection"
     elif trained:
         text += "; the same runs on every collection"
-    if sweep.correction != "none":
+    if sweep.tests.correction != "none":
         text += "; the letters of collections are corrected over all of them, those of the mean "
         text += "separately"
     return f"{text}."
@@ -145,7 +145,7 @@ def without_variance(analysis: Analysis) -> str:
     p = max(c.p_queries if math.isnan(c.p_both) else c.p_both for c in constant)
     able = (
         "which so few queries or runs cannot make significant"
-        if p >= sweep.alpha
+        if p >= sweep.tests.alpha
         else "and there is no interval"
     )
     return (
@@ -186,7 +186,7 @@ def reservations(analysis: Analysis) -> list[str]:
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
     )
-    if sweep.about.paired_seeds and not analysis.paired:
+    if sweep.tests.paired_seeds and not analysis.paired:
         sentences.append(
             "Seeds are declared as paired, but the systems have finished different seeds. They "
             "are compared as unpaired, which is conservative."

@@ -38,8 +38,8 @@ def sizes_beside(analysis: Analysis, cell: str) -> list[CellComparison]:
     return compare_pairs(
         matrix,
         [(cell, rival) for rival in dict.fromkeys(rivals) if rival != cell],
-        correction=sweep.correction,
-        alpha=sweep.alpha,
+        correction=sweep.tests.correction,
+        alpha=sweep.tests.alpha,
         deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
     )
 
@@ -149,7 +149,7 @@ def evidence_table(analysis: Analysis) -> Table | None:
     for own in scores.values():
         matrix = score_matrix(own, measure="evidence", cells=cells)
         matrix = in_clusters(analysis.sweep, matrix)
-        best = best_set(matrix, alpha=analysis.sweep.alpha, deterministic=cells)
+        best = best_set(matrix, alpha=analysis.sweep.tests.alpha, deterministic=cells)
         columns.append((matrix, set(best.judged)))
         count = matrix.num_queries
     rows = [
@@ -246,7 +246,7 @@ def _measured(analysis: Analysis, choice: Choice, facts: IndexFacts) -> Measured
         queries=matrix.num_queries,
         clusters=num_clusters(matrix),
         mean=float(matrix.of_queries.scores[choice.cell].mean()),
-        level=1 - sweep.alpha,
+        level=1 - sweep.tests.alpha,
         over={
             sweep.label(gain.baseline): Gain(
                 gain.delta, gain.ci_low, gain.ci_high, gain.p_both_adjusted

@@ -6,6 +6,7 @@ from typing import Any
 
 from sweeps.findings.analysis import Analysis, analyse
 from sweeps.findings.unjudged import with_unjudged
+from sweeps.store.test_options import USUAL, TestOptions
 from sweeps.systems.runs import Judgments, RunSystems, Systems, run_systems
 
 
@@ -17,8 +18,11 @@ class RunComparison(RunSystems):
 
 
 def compare_runs(
-    systems: Systems, qrels: Judgments | Mapping[str, Judgments] | None = None, **options: Any
+    systems: Systems,
+    qrels: Judgments | Mapping[str, Judgments] | None = None,
+    tests: TestOptions = USUAL,
+    **options: Any,
 ) -> RunComparison:
     """Test every system against its baselines; `options` are those of `run_systems`."""
-    found = run_systems(systems, qrels, **options)
+    found = run_systems(systems, qrels, tests, **options)
     return RunComparison(**vars(found), analysis=with_unjudged(analyse(found.sweep)))

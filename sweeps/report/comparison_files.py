@@ -92,7 +92,7 @@ def between_collections(analysis: Analysis) -> str:
     found, sweep = interactions(analysis), analysis.sweep
     if not found:
         return ""
-    alpha = sweep.alpha
+    alpha = sweep.tests.alpha
     number = sum(one.test.significant(alpha) for one in found)
     shown = [one for one in found if one.test.significant(alpha)] or found
     least = min(shown, key=lambda one: max(one.test.p_queries_adjusted, one.test.p_both_adjusted))
@@ -134,7 +134,7 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
         compared = compare_pairs(
             matrix,
             list(combinations(matrix.cells, 2)),
-            alpha=analysis.sweep.alpha,
+            alpha=analysis.sweep.tests.alpha,
             paired_seeds=analysis.paired,
             deterministic=analysis.sweep.deterministic,
             num_families=1 if column in analysis.means else len(analysis.sweep.collections),
@@ -149,7 +149,7 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
 
 def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     """The lines of a terminal: a table per column, then the meaning of the p-values."""
-    level = level_text(analysis.sweep.alpha)
+    level = level_text(analysis.sweep.tests.alpha)
     lines = []
     for column in analysis.sweep.measures:
         rows = [

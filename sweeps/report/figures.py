@@ -137,8 +137,8 @@ def _draw_cell(
     lines += [short_signed(pair.delta)] if pair else []
     ink = DARK if pair else GREY
     axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
-    significant = pair is not None and pair.significant(sweep.alpha)
-    if pair and (significant or pair.p_queries_adjusted < sweep.alpha):
+    significant = pair is not None and pair.significant(sweep.tests.alpha)
+    if pair and (significant or pair.p_queries_adjusted < sweep.tests.alpha):
         face = DARK if significant else "none"
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
 
@@ -177,7 +177,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
     legend(figure, 3)
     words = "Dot: one training run"
     if any(row.num_used > 1 for row in rows):
-        words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
+        words += f"; line: {level_text(sweep.tests.alpha)} interval of the mean over seeds"
     return draw(
         figure,
         "strip",
@@ -203,7 +203,7 @@ def _draw_seeds(
         alpha = 1 if collapsed else 0.65
         [dot] = axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=alpha)
         hint(dot, f"{row.label}, seed {seed}: {number(value, 4)}")
-    if interval := row.interval(sweep.primary, sweep.alpha):
+    if interval := row.interval(sweep.primary, sweep.tests.alpha):
         axes.plot(interval, (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
     if ends[0] <= mean <= ends[1]:
         [mark] = axes.plot(mean, place, "|", color=INK, ms=13, mew=2)

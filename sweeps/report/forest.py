@@ -90,7 +90,7 @@ def _mark_rows(
 
 def _explain(figure: Figure, axes: Axes, analysis: Analysis, members: Collection[str]) -> None:
     """The legend."""
-    axes.plot([], [], color=INK, lw=2, label=f"{level_text(analysis.sweep.alpha)} interval")
+    axes.plot([], [], color=INK, lw=2, label=f"{level_text(analysis.sweep.tests.alpha)} interval")
     if any(len(row.runs(analysis.sweep.primary)) > 1 for row in analysis.rows):
         axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
     if members:

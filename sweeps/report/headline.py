@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rank_core.stats.compare import CellComparison, compare_pairs
-from rank_core.stats.multiplicity import MAX_T
+from rank_core.stats.corrections import MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.effect import allowed_gain
@@ -98,7 +98,7 @@ def headline(analysis: Analysis) -> Headline:
         measure=sweep.primary,
         mean=row.mean(sweep.primary),
         mean_alone=alone.mean(sweep.primary) if alone else None,
-        **(_facts(test, sweep.alpha) if test else {}),
+        **(_facts(test, sweep.tests.alpha) if test else {}),
         gain_after_choice=None if math.isnan(allowed) else allowed,
         cost=costs.of.get(choice.system),
         cost_unit=costs.unit if choice.system in costs.of else "",
@@ -138,10 +138,10 @@ def _sentence(analysis: Analysis, row: System, test: CellComparison | None) -> s
         form = f"{{}} has the highest {sweep.primary} on {_where(analysis)}, but {few} cannot "
         form += f"decide its {signed(test.delta, sweep.digits)} over {{}}."
         return _shortened(form, name, base)
-    if test.significant(sweep.alpha) and test.delta > 0:
+    if test.significant(sweep.tests.alpha) and test.delta > 0:
         return _shortened(f"Use {{}}: {value}, {gain} over {{}}, {p}.", name, base)
     shown = "not shown to be better than"
-    if test.significant(sweep.alpha):
+    if test.significant(sweep.tests.alpha):
         shown = f"on {sweep.split} worse than"
     return _shortened(f"Use {{}}: {value}, {shown} {{}}: {gain}, {p}.", name, base)
 
@@ -211,7 +211,7 @@ def _of_look(analysis: Analysis, test: CellComparison | None) -> str:
     sweep = analysis.sweep
     if test is None or sweep.look == 1:
         return ""
-    return f"Look {sweep.look} at this sweep: its level is {sweep.alpha:.3g}."
+    return f"Look {sweep.look} at this sweep: its level is {sweep.tests.alpha:.3g}."
 
 
 def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
@@ -233,12 +233,12 @@ def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
         matrix,
         [(name, choice.system) for name in others],
         correction=MAX_T,
-        alpha=sweep.alpha,
+        alpha=sweep.tests.alpha,
         paired_seeds=analysis.paired,
         deterministic=[name for name in analysis.fixed if name in matrix.cells],
     )
     loses = {pair.system: -pair.in_family.ci_low for pair in pairs if not math.isnan(pair.p_both)}
-    near = [name for name, limit in loses.items() if limit <= sweep.about.rope]
+    near = [name for name, limit in loses.items() if limit <= sweep.tests.margin]
     if near:
         best = min(near, key=lambda name: costs[name])
         return best, loses[best]
@@ -253,7 +253,7 @@ def _cheaper_text(analysis: Analysis, choice: Choice, cheaper: str, loses: float
     does = (  # "Chunks of 120 tokens need ...", "MaxP 48/32 reads ..."
         f"need {saved} fewer vectors" if costs.unit == VECTORS else f"reads {saved} fewer tokens"
     )
-    if loses <= sweep.about.rope:
+    if loses <= sweep.tests.margin:
         verb = "are" if costs.unit == VECTORS else "is"
         limit = f"{verb} at most {max(loses, 0.0):.{sweep.digits}f} worse"
     else:

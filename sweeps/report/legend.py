@@ -73,7 +73,7 @@ def legend_of_tests(analysis: Analysis, *, with_spread: bool) -> str:
     if test is None:
         return ""
     sweep = analysis.sweep
-    level, size = level_text(sweep.alpha), test.family_size
+    level, size = level_text(sweep.tests.alpha), test.family_size
     at_once = f" of all {size} comparisons at once" if size > 1 else ""
     parts = [f"Δ: over {sweep.label(test.baseline)} [{level} interval{at_once}]"]
     if size > 1:
@@ -92,7 +92,7 @@ def _marks(analysis: Analysis) -> set[str]:
     for (mark, _, _), pair in analysis.compared.items():
         if mark == OWN_MODEL:  # a finding, and no letter of the table
             continue
-        found |= {*letter(pair, ascii_lowercase.index(mark), analysis.sweep.alpha)}
+        found |= {*letter(pair, ascii_lowercase.index(mark), analysis.sweep.tests.alpha)}
     found |= {"†"} if analysis.undecided else set()
     found |= {"="} if any(row.same_as and row.of for row in analysis.rows) else set()
     found |= {fate_word(analysis.sweep)} if analysis.sweep.about.eliminated else set()

@@ -123,16 +123,16 @@ def _too_few_seeds(place: _Place) -> NextStep | None:
 
 def _undecided(place: _Place) -> NextStep | None:
     test, sweep = place.analysis.chosen, place.sweep
-    if test is None or test.significant(sweep.alpha):
+    if test is None or test.significant(sweep.tests.alpha):
         return None
     few = _unevaluated(sweep)
     more = f"; it evaluated {few}" if few else ""
-    level = f"{level_of_look(sweep.about.alpha, sweep.look + 1):.3g}"
+    level = f"{level_of_look(sweep.about.tests.alpha, sweep.look + 1):.3g}"
     why = (
         f"With more seeds this sweep is tested at {level}, as it was looked at before: plan them "
         f"by the difference that matters{more}."
     )
-    wanted = f"{sweep.about.rope:g}"
+    wanted = f"{sweep.tests.margin:g}"
     command = place.of_folder("design", "--delta", wanted, "--alpha", level)
     return NextStep(why, command) if test.baseline in _trained(place.analysis) else NextStep(why)
 

@@ -99,11 +99,11 @@ def _options(sweep: Sweep, systems: Mapping[str, list[TrainingRun]]) -> dict[str
              if not all(run.deterministic for run in runs)}  # fmt: skip
     return {
         "measures": tuple(dict.fromkeys([sweep.primary, *sweep.measures])),
-        "alpha": about.alpha,
-        "correction": sweep.correction,
-        "correct_over": about.correct_over,
-        "margin": about.rope,
-        "paired_seeds": about.paired_seeds and len(seeds) == 1,
+        "alpha": about.tests.alpha,
+        "correction": sweep.tests.correction,
+        "correct_over": about.tests.correct_over,
+        "margin": about.tests.margin,
+        "paired_seeds": about.tests.paired_seeds and len(seeds) == 1,
         "digits": sweep.digits,
     }
 

@@ -34,7 +34,7 @@ def position_findings(analysis: Analysis) -> PositionCurves | None:
     if sweep.third_party or matrix is None or len(sweep.collections) > 1:
         return None
     names = [row.name for row in analysis.cells if row.num_used and row.name not in analysis.copies]
-    return curves_of(matrix, names, sweep.folder, sweep.split, sweep.alpha)
+    return curves_of(matrix, names, sweep.folder, sweep.split, sweep.tests.alpha)
 
 
 def position_results(analysis: Analysis, found: PositionCurves) -> dict[str, Any]:

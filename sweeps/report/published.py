@@ -97,12 +97,12 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
         return "this cell has not finished"
     scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)
     test = scope_test(scores, np.zeros_like(scores[:1]), deterministic=fixed)
-    low, high = confidence_interval(test, 1 - sweep.alpha)
+    low, high = confidence_interval(test, 1 - sweep.tests.alpha)
     if math.isnan(low):
         return "this cell has one training run, so no interval"
     inside = sum(low <= value <= high for value in own.values)
     many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
-    ours = f"our {level_text(sweep.alpha)} interval {range_text(low, high, signs=False)}"
+    ours = f"our {level_text(sweep.tests.alpha)} interval {range_text(low, high, signs=False)}"
     return f"{many}inside {ours}"
 
 

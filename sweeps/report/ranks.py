@@ -33,7 +33,7 @@ def rank_rows(analysis: Analysis) -> list[RankRow]:
     for measure, matrix in analysis.tested.items():
         ranks = rank_intervals(
             matrix,
-            alpha=analysis.sweep.alpha,
+            alpha=analysis.sweep.tests.alpha,
             deterministic=analysis.sweep.deterministic,
         )
         group_of = {cell: n for n, own in enumerate(ranks.groups, start=1) for cell in own}
@@ -61,7 +61,7 @@ def ranks_text(analysis: Analysis, rows: Sequence[RankRow]) -> list[str]:
         ]
         drawn = terminal_lines(table(("system", "mean", "rank", "group"), cells))
         lines += ["", f"Ranks, {measure}", *drawn]
-    level = level_text(analysis.sweep.alpha)
+    level = level_text(analysis.sweep.tests.alpha)
     meaning = (
         "A system is better than another where the difference is significant for new queries and "
         "new training runs (Holm over all ordered pairs). The rank of a system lies between 1 + "

@@ -154,7 +154,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
-        alpha=sweep.alpha,
+        alpha=sweep.tests.alpha,
         digits=sweep.digits,
         slots=analysis.slots,
         gains=analysis.gains,
@@ -229,15 +229,15 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "primary": about.primary,
         "baseline_letters": sweep.slots,
         "deterministic": sweep.deterministic,
-        "alpha": sweep.alpha,
+        "alpha": sweep.tests.alpha,
         "look": sweep.look,
-        "correction": sweep.correction,
-        "correct_over": about.correct_over,
-        "equivalence_margin": about.rope,
+        "correction": sweep.tests.correction,
+        "correct_over": about.tests.correct_over,
+        "equivalence_margin": about.tests.margin,
         "collections": sweep.collections,
         "means": sweep.means,
         "separate_runs": sweep.separate_runs,
-        "paired_seeds": about.paired_seeds,
+        "paired_seeds": about.tests.paired_seeds,
         "swept": about.swept,
         "seeds": about.seeds,
         "collection": about.collection,
@@ -280,7 +280,10 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
             dataclasses.asdict(found)
-            | {"margin": sweep.about.rope, "within_margin": found.within(sweep.about.rope)}
+            | {
+                "margin": sweep.tests.margin,
+                "within_margin": found.within(sweep.tests.margin),
+            }
             for found in analysis.best_sets.values()
         ],
         "cells": [_cell(summary) for summary in analysis.cells],
@@ -345,7 +348,7 @@ def _rows(matrix: Any) -> list[list[float]] | None:
 def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any]:
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
-    line["significant"] = comparison.significant(analysis.sweep.alpha)
+    line["significant"] = comparison.significant(analysis.sweep.tests.alpha)
     line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)

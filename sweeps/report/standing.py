@@ -36,7 +36,7 @@ def no_champion(analysis: Analysis, cell: str) -> str:
     row = analysis.choice.system if analysis.choice else ""
     tested = (*analysis.primary, *analysis.interpolated_comparisons)
     compared = next((c for c in tested if c.system == row and c.measure == sweep.primary), None)
-    if compared is None or compared.delta <= 0 or not compared.significant(sweep.alpha):
+    if compared is None or compared.delta <= 0 or not compared.significant(sweep.tests.alpha):
         baseline = sweep.label(sweep.baseline)
         gain = ""
         if compared:

@@ -148,7 +148,7 @@ def measure_table(
     the p of both tests fit. `before` are other measures {measure: heading} that stand before this
     one; `without` are columns of `_NARROW` that are left out."""
     sweep, fates = analysis.sweep, analysis.sweep.about.eliminated
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
+    scores = Scores(analysis.rows, analysis.slots, sweep.tests.alpha, sweep.digits)
 
     gains = analysis.gains if measure == sweep.primary else {}
 
@@ -180,7 +180,8 @@ def measure_table(
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("Δ", difference),
-        *[Column(f"{level_text(sweep.alpha)} interval", interval)] * ("interval" not in without),
+        *[Column(f"{level_text(sweep.tests.alpha)} interval", interval)]
+        * ("interval" not in without),
         *ps,
         *(scores.column(other, heading=_heading(other)) for other in others),
     ]
@@ -200,7 +201,7 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     lines = terminal_lines(measure_table(analysis, mean, before=headings))
     if _fits(lines):
         return lines
-    scores, lines = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits), []
+    scores, lines = Scores(analysis.rows, analysis.slots, sweep.tests.alpha, sweep.digits), []
     for at in range(0, len(headings), _BLOCK):
         block = [*headings.items()][at : at + _BLOCK]
         columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,15 @@ from sweeps.store.earlier_file import NOT_INTERPOLATED, asked_in
 from sweeps.store.records import TRIALS, Records, own_digest
 from sweeps.store.stated_types import misfit
 from sweeps.store.storage import Storage
+from sweeps.store.test_options import CORRECT_OVER, USUAL, TestOptions
 
 FILE = "sweep.json"
 VERSION = 3  # of the file's format
 ALWAYS = ("schema_version", "smoke_test")  # in the file with their defaults too
 FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
 INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
-MEASURE, TABLE = CORRECT_OVER = ("measure", "table")
-"""What p is corrected over: the comparisons of a measure with a baseline, or all of a table."""
-ROPE = 0.01
-"""The default margin: the largest difference of a measure without practical relevance."""
+STORED = {"margin": "rope"}
+"""{option of the tests: its key in the file, where that is another one}."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,8 @@ class SweepFile:
     excluded: tuple[str, ...] = ()  # points that were asked for and no cells, with the reasons
     baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
     deterministic: tuple[str, ...] = ()  # cells with one possible run
-    alpha: float = 0.05
-    correction: str = ""  # empty: max-t
-    correct_over: str = MEASURE
-    rope: float = ROPE
-    paired_seeds: bool = False
+    tests: TestOptions = USUAL
+    """How the table is tested; in the file they stand among the other fields."""
     collection: Mapping[str, Any] = field(default_factory=dict)
     backbone: Mapping[str, Any] = field(default_factory=dict)
     first_stage: Mapping[str, float] = field(default_factory=dict)  # its means on `split`
@@ -96,7 +92,6 @@ class SweepFile:
     """{cpu or cuda: what `training.precision=auto` is on all nodes, for all commands}."""
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
-    clusters: str = ""  # what the clusters of queries are made of; "" without any
     test_sets: Mapping[str, str] = field(default_factory=dict)
     """{name of a test set: folder of its sweep, beside this one}."""
     trained_on: str = ""  # folder of the sweep whose trained models it tests, beside this one
@@ -125,10 +120,26 @@ class SweepFile:
 
     def content(self) -> bytes:
         """The file as it is written, without secrets."""
-        blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
-        kept = {k: v for k, v in vars(self).items() if k in ALWAYS or v != blank[k]}
+        kept = {
+            key: value
+            for key, value in _flat(vars(self)).items()
+            if key in (*ALWAYS, *_NEEDED) or value != _BLANK[key]
+        }
         described = redact(parsed_json(json.dumps(kept, default=vars)))  # a `Cell`
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as the keys of the file, those of the tests among the others."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        options = vars(value) if isinstance(value, TestOptions) else {}
+        flat |= {STORED.get(own, own): of for own, of in options.items()} or {name: value}
+    return flat
+
+
+_NEEDED = {one.name for one in fields(SweepFile) if one.default is one.default_factory is MISSING}
+_BLANK = _flat(vars(SweepFile("", "", "", (), "", "", ())))
 
 
 def read_sweep_file(where: Records | Path) -> SweepFile:
@@ -357,17 +368,31 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
     described.pop("cpu", None)  # of 0.4: the kernels that it measured
-    if why := misfit(SweepFile, described) or _contradiction(described):
+    tests, facts = _parted(described)
+    if why := misfit(TestOptions, tests) or misfit(SweepFile, facts) or _contradiction(described):
         raise ChangedDescription(f"{path}: {why}; {written_again(command)}")
-
-    def frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-
     if command and "start" not in described:
         described |= asked_in(str(command))
         described["kind"] = described.get("confirms", {}).get("sweep", described["sweep"])
         for cell in described["cells"]:
             model = cell.get("settings", {}).get("model.name")
             cell["not_interpolated"] = NOT_INTERPOLATED.get(model, "")
-    cells = tuple(Cell(**frozen(cell)) for cell in described.pop("cells"))
-    return SweepFile(cells=cells, **frozen(described))
+    cells = tuple(Cell(**_frozen(cell)) for cell in described.pop("cells"))
+    return sweep_file(**_frozen(described), cells=cells)
+
+
+def sweep_file(**facts: Any) -> SweepFile:
+    """The description with these facts, by the keys of the file."""
+    tests, others = _parted(facts)
+    return SweepFile(**others, tests=TestOptions(**tests))
+
+
+def _parted(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the tests among the keys of the file, and the other fields."""
+    keys = {STORED.get(one.name, one.name): one.name for one in fields(TestOptions)}
+    tests = {keys[key]: value for key, value in facts.items() if key in keys}
+    return tests, {key: value for key, value in facts.items() if key not in keys}
+
+
+def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}

@@ -309,8 +309,8 @@ def _measured(
     tests = compare_pairs(
         matrix,
         [("best", name) for name in tables if name not in ("best", *same)],
-        correction=sweep.correction,
-        alpha=sweep.alpha,
+        correction=sweep.tests.correction,
+        alpha=sweep.tests.alpha,
         deterministic=[*tables],
     )
     names = {"mean": "mean_baseline", "gain": "delta", "low": "ci_low", "high": "ci_high"}
@@ -321,7 +321,7 @@ def _measured(
         "split": sweep.split,
         "queries": matrix.num_queries,
         "mean": float(matrix.scores["best"].mean()),
-        "level": 1 - sweep.alpha,
+        "level": 1 - sweep.tests.alpha,
         "over": {t.baseline: {k: getattr(t, name) for k, name in names.items()} for t in tests},
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,

@@ -20,7 +20,6 @@ from rank_core.stats.clusters import clustered
 from rank_core.stats.compare import Slot
 from rank_core.stats.looks import level_of_look
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.lock import follow_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, read_scores
@@ -32,6 +31,7 @@ from sweeps.store.sweep_file import (
     read_sweep_file,
     written_again,
 )
+from sweeps.store.test_options import TestOptions
 from sweeps.store.trial_status import USED
 from sweeps.systems.access_log import ACCESS_FILE, number_of_look, read_accesses
 from sweeps.systems.chunk_sizes import IndexFacts, index_facts
@@ -86,7 +86,6 @@ class Sweep:
     records: Records | None  # None: runs of a third party, whose number of trials is not known
     slots: tuple[Slot, ...]  # the common baseline, then {cell: its own, such as its FirstP}
     deterministic: tuple[str, ...]  # cells that have a single possible run
-    correction: str
     cells: tuple[Cell, ...]
     collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
     trials: pd.DataFrame
@@ -122,9 +121,10 @@ class Sweep:
     look: int = 1  # of how many at this sweep, which got more seeds after each
 
     @property
-    def alpha(self) -> float:
-        """The level of the tests: that of the command, of a further look less."""
-        return level_of_look(self.about.alpha, self.look)
+    def tests(self) -> TestOptions:
+        """How its table is tested: a further look has a smaller level than its command says."""
+        level = level_of_look(self.about.tests.alpha, self.look)
+        return replace(self.about.tests, alpha=level)
 
     @property
     def primary(self) -> str:
@@ -233,7 +233,6 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         records=records,
         slots=(file.baseline, own) if own else (file.baseline,),
         deterministic=file.deterministic,
-        correction=file.correction or MAX_T,
         cells=tuple(
             replace(cell, config={}, label=label if labels.count(label) == 1 else named)
             for cell, label in zip(file.cells, labels, strict=True)
@@ -262,10 +261,12 @@ def with_clusters(sweep: Sweep, given: str | ClusterOf = "") -> Sweep:
     own = queries_of_sweep(sweep.folder, sweep.split)
     name = next(iter(sweep.collections))
     sweep = replace(sweep, sharing={name: own.sharing})
-    if given == NONE or not (given or sweep.about.clusters):
+    if given == NONE or not (given or sweep.tests.clusters):
         return replace(sweep, clusters=None)
     if not given:  # checked by the sweep's command
-        return replace(sweep, clusters=Clusters(sweep.about.clusters, {name: own.facts.cluster}))
+        return replace(
+            sweep, clusters=Clusters(str(sweep.tests.clusters), {name: own.facts.cluster})
+        )
     found = clusters_from(given, {name: own})
     check_clusters(found, {name: sorted(map(str, sweep.scores["query_id"].unique()))})
     return replace(sweep, clusters=found)

@@ -33,8 +33,8 @@ from rank_core.evaluate import check_measures, mean_values, per_query
 from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.matrix import identical_seeds
-from rank_core.stats.multiplicity import MAX_T
-from sweeps.store.sweep_file import MEASURE, ROPE, Cell, SweepFile
+from sweeps.store.sweep_file import Cell, SweepFile
+from sweeps.store.test_options import USUAL, TestOptions
 from sweeps.systems.clusters import (
     ClusterOf,
     Queries,
@@ -132,27 +132,20 @@ class RunSystems:
 def run_systems(
     systems: Systems,
     qrels: Judgments | Mapping[str, Judgments] | None = None,
+    tests: TestOptions = USUAL,
     *,
     baselines: Sequence[str] = (),
     measures: Sequence[str] = (),
-    alpha: float = 0.05,
-    correction: str = MAX_T,
-    correct_over: str = MEASURE,
-    margin: float = ROPE,
     deterministic: Collection[str] = (),
-    paired_seeds: bool = False,
-    separate_runs: bool = False,
-    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
     command: str = "",
-    clusters: str | ClusterOf = "",
 ) -> RunSystems:
     """The systems with their values on the judged queries, or on the queries of their values.
 
     `qrels` are needed for runs. Several query sets have columns each, and their mean has them; the
-    k-th run of a system is the same training run on all, unless it has `separate_runs`. `ties` is
-    one of `TIES`, `command` is stored; `ranksweep.compare` describes the other options.
+    k-th run of a system is the same training run on all, unless it has `separate_runs`. `command`
+    is stored; `ranksweep.compare` describes the other options.
     """
     _check_separate(systems)
     by_system = _by_collection(systems, tracking_uri)
@@ -161,24 +154,21 @@ def run_systems(
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
     runs = [run for own in by_system.values() for run in own]
-    ties = _rule_for_ties(ties, runs)
+    ties = _rule_for_ties(tests.ties, runs)
     fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or _own_queries(runs)
-    _check_on_all(by_system, sets, separate_runs=separate_runs)
+    _check_on_all(by_system, sets, separate_runs=tests.separate_runs)
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes, moved = _measured(runs, sets, ties)
     alike = dict(_alike(scores, runs))
     notes += [*alike.values(), *([] if measures else _not_shown(runs, sets))]
-    notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
-    tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "correct_over": correct_over}
-    tests |= {"rope": margin, "paired_seeds": paired_seeds}
-    about = _described(names, sets, baselines[0], deterministic=fixed, command=command, **tests)
+    notes += _pairs([run for run in runs if run.system not in fixed]) if tests.paired_seeds else []
+    about = _described(names, sets, baselines[0], deterministic=fixed, command=command, tests=tests)
     sweep = Sweep(
         about=about,
         records=None,
         slots=baselines,
         deterministic=fixed,
-        correction=correction,
         cells=about.cells,
         trials=trials,
         scores=scores,
@@ -188,9 +178,9 @@ def run_systems(
         digits=digits,
         notes=tuple(notes),
         alike=tuple(alike),
-        separate_runs=tuple(names) if separate_runs else _trained(runs),
+        separate_runs=tuple(names) if tests.separate_runs else _trained(runs),
         **_of_sets(runs, sets, ties),
-        **_of_queries(runs, sets, clusters),
+        **_of_queries(runs, sets, tests.clusters),
     )
     tied = int(trials.get("ties", pd.Series([0])).sum())
     return RunSystems(runs, sets, sweep, tie_notes(tied, ties, moved, digits))

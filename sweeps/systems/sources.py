@@ -300,7 +300,7 @@ def _trained_on(sweep: Sweep, name: str, seed: int, row: System | None) -> dict[
         "trained": not untrained,
         "weights": trained_trial(cell, seed, config) if cell else "",
         "cell": "" if row else name,
-        "paired": None if untrained else sweep.about.paired_seeds,
+        "paired": None if untrained else sweep.tests.paired_seeds,
         "look": sweep.look,
     }
 

@@ -22,9 +22,10 @@ from scipy import stats
 from rank_core.seeding import generator
 from rank_core.stats import multiplicity, scopes
 from rank_core.stats.best import best_set, leaving_p
+from rank_core.stats.corrections import MAX_T
 from rank_core.stats.family import Family
 from rank_core.stats.moderation import LEAST_POOL
-from rank_core.stats.multiplicity import MAX_T, holm
+from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests, first_step

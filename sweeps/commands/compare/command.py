@@ -14,7 +14,7 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
 from rank_core.lines import beside
-from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
+from rank_core.stats.corrections import CORRECTION_NAMES
 from rank_core.stats.scopes import check_probability
 from sweeps.commands.compare.bundles import Bundles
 from sweeps.commands.compare.gate import pass_gate
@@ -29,7 +29,7 @@ from sweeps.report.comparison_files import (
 )
 from sweeps.report.gate import Rule
 from sweeps.report.ranks import rank_rows, ranks_text
-from sweeps.store.sweep_file import CORRECT_OVER, MEASURE
+from sweeps.store.test_options import CORRECT_OVER, USUAL, TestOptions
 from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL, RunSource, by_number
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.terminal.command_line import (
@@ -86,9 +86,7 @@ SWITCHES = {
 }
 
 
-OPTIONS = (
-    "measures alpha correction correct_over margin paired_seeds separate_runs digits tracking_uri"
-).split()
+OPTIONS = ("measures", "digits", "tracking_uri")
 """Flags that are parameters of `run_systems`."""
 
 
@@ -110,16 +108,15 @@ def main(argv: Sequence[str]) -> int:
     sets = query_sets_of(given.qrels)
     if given.tracking_uri and not has_mlflow(given.systems):
         raise BadInput(NO_MLFLOW)
-    rule = _rule(given)
+    rule, tests = _rule(given), _tests(given)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=[*map(shown_path, given.baseline)],
         command=shown_path(our_command("compare", *argv)),
         deterministic=[*map(shown_path, given.deterministic)],
-        **{name: vars(given)[name] for name in OPTIONS} | ({"alpha": rule.level} if rule else {}),
-        ties=given.ties if "ties" in given.given else None,
-        clusters=given.clusters,
+        tests=replace(tests, alpha=rule.level) if rule else tests,
+        **{name: vars(given)[name] for name in OPTIONS},
     )
     if not rule:
         say(comparison_text(comparison, compact=given.compact, verbose=given.verbose), end="")
@@ -136,6 +133,12 @@ def main(argv: Sequence[str]) -> int:
         measured = replace(rule, measure=comparison.sweep.primary)
         return pass_gate(comparison, measured, given.out or Path(), reset=given.reset_looks)
     return 0
+
+
+def _tests(given: argparse.Namespace) -> TestOptions:
+    """How the table is tested; without --ties as trec_eval has them where there are scores."""
+    typed = {name: vars(given)[name] for name in vars(USUAL)}
+    return TestOptions(**typed | ({} if "ties" in given.given else {"ties": None}))
 
 
 def _rule(given: argparse.Namespace) -> Rule | None:
@@ -162,12 +165,14 @@ def parser() -> Parser:
         add(f"--{name}", action="store_true", help=text)
     shown = f"measures (default: {' '.join(MEASURES)} for runs; for values, all in the files)"
     add("--measures", nargs="+", default=(), metavar="MEASURE", help=shown)
-    add("--alpha", type=float, default=0.05, help="significance level (default: %(default)s)")
+    add(
+        "--alpha", type=float, default=USUAL.alpha, help="significance level (default: %(default)s)"
+    )
     corrected = "correction of p over all comparisons of a measure (default: %(default)s)"
-    add("--correction", choices=CORRECTION_NAMES, default=MAX_T, help=corrected)
-    add("--correct-over", choices=CORRECT_OVER, default=MEASURE, help=CORRECT_OVER_HELP)
+    add("--correction", choices=CORRECTION_NAMES, default=USUAL.correction, help=corrected)
+    add("--correct-over", choices=CORRECT_OVER, default=USUAL.correct_over, help=CORRECT_OVER_HELP)
     margin = "differences up to this size count as practically equal (default: %(default)s)"
-    add("--margin", type=float, default=0.01, help=margin)
+    add("--margin", type=float, default=USUAL.margin, help=margin)
     add("--clusters", default="", metavar=CLUSTERS_OF, help=CLUSTERS_HELP)
     add("--ties", choices=TIES, default=TREC_EVAL, help=TIES_HELP)
     digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"

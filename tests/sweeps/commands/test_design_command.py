@@ -27,6 +27,7 @@ from sweeps.commands.design import (
 )
 from sweeps.findings.analysis import analyse
 from sweeps.plan.options import parse
+from sweeps.store.test_options import TestOptions
 from sweeps.systems.load import Sweep, load_sweep
 from sweeps.systems.runs import run_systems
 from tests.sweeps.systems.test_load import EIGHTEEN, write_sweep
@@ -275,7 +276,9 @@ def _pilot_of_values(clusters: Any) -> Sweep:
         )
         for system, more in (("a", 0 * taste), ("b", taste))
     }  # fmt: skip
-    return run_systems({name: [one] for name, one in tables.items()}, clusters=clusters).sweep
+    return run_systems(
+        {name: [one] for name, one in tables.items()}, None, TestOptions(clusters=clusters)
+    ).sweep
 
 
 def test_a_plan_in_clusters_is_that_of_the_jackknife_and_says_clusters_and_queries() -> None:

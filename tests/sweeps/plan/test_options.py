@@ -16,7 +16,7 @@ def test_nothing_given_means_three_seeds_one_worker_and_results():
     assert (options.seeds, options.engine, options.profile) == ((1, 2, 3), "ray", "clean")
     assert (options.num_workers, options.cpus_per_worker, options.gpus_per_worker) == (1, 1, None)
     assert (options.storage, options.tracking_uri) == ("results", None)
-    assert (options.alpha, options.margin) == (0.05, 0.01)
+    assert (options.tests.alpha, options.tests.margin) == (0.05, 0.01)
     assert (options.checkpoint_minutes, options.checkpoint_gib) == (1.0, 0.0)
     assert not options.dry_run and not options.smoke_test and options.init_from is None
     assert options.settings == {} and options.grids == {}

@@ -19,7 +19,7 @@ from rank_core.records import Qrels, Run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
 from sweeps.store.records import COSTS
-from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from sweeps.store.sweep_file import Cell, find_sweep, sweep_file
 
 MEASURES = ("nDCG@10", "RR@10")
 SPLITS = ("dev", "test")
@@ -88,7 +88,7 @@ def write_chunk_sweep(
         "collection": {"name": "woods", "content_hash": 16 * "a", "first_stage": "BM25"},
         "backbone": {"name": "tiny", "content_hash": 16 * "b", "tokenizer_hash": 16 * "c"},
     }
-    SweepFile(**described | changes).write(records)
+    sweep_file(**described | changes).write(records)
     return folder
 
 

@@ -16,7 +16,7 @@ from rank_core.records import Qrels, Run
 from rank_core.seeding import generator
 from sweeps.store.records import COSTS, Records
 from sweeps.store.storage import Storage
-from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from sweeps.store.sweep_file import Cell, find_sweep, sweep_file
 
 MEASURES = ("nDCG@10", "RR@10")
 CELLS = (("firstp-w40-s40-0", "FirstP 40", "firstp"), ("maxp-w40-s20-1", "MaxP 40/20", "maxp"))
@@ -79,7 +79,7 @@ def write_ranked_sweep(
         "collection": {"name": "woods", "first_stage": "BM25"},
         "command": "python sweeps/window_stride.py",
     }
-    SweepFile(**described | changes).write(records)
+    sweep_file(**described | changes).write(records)
     return folder
 
 

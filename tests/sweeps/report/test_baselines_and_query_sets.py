@@ -51,7 +51,8 @@ def test_all_families_of_a_table_share_alpha_where_that_is_asked_for(tmp_path: P
     assert over == pytest.approx({key: min(1, 4 * p) for key, p in own.items()})
     assert any(0 < p < 0.2 for p in own.values())
     assert shared == [4]
-    about = replace(load_sweep(folder).about, correct_over="table")
+    about = load_sweep(folder).about
+    about = replace(about, tests=replace(about.tests, correct_over="table"))
     analysis = analyse(replace(load_sweep(folder), about=about))
     assert {c.family_size for c in analysis.comparisons} == {16}
 

@@ -70,10 +70,9 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         indexes=indexes,
         baseline="cut",
         primary="nDCG@10",
-        correction="max-t",
         deterministic=(*test, "unfinished"),
         interpolated=tuple(SimpleNamespace(name=name, of=of) for name, of in mixed),
-        alpha=0.05,
+        tests=TestOptions(),
         about=SimpleNamespace(
             search={},
             fixed={},

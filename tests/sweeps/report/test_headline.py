@@ -101,7 +101,7 @@ def test_a_choice_that_is_worse_on_test_is_said_to_be(tmp_path: Path) -> None:
 
 
 def with_margin(found: Analysis, margin: float) -> Analysis:
-    about = replace(found.sweep.about, rope=margin)
+    about = replace(found.sweep.about, tests=replace(found.sweep.tests, margin=margin))
     return replace(found, sweep=replace(found.sweep, about=about))
 
 

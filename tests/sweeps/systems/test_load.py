@@ -17,7 +17,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.store.lock import Driver
 from sweeps.store.records import COSTS, Attempt, sealed
-from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
+from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file, sweep_file
 from sweeps.systems.load import keeps_chunk_scores, load_sweep
 
 FIVE = [
@@ -84,7 +84,7 @@ def write_sweep(
             _write_trial(folder / "trials" / names[-1], status, costs, curve, rows)
     described = _described(cells, seeds, num_queries)
     records = find_sweep(str(folder))
-    SweepFile(**described | {"trials": tuple(names)} | changes).write(records)
+    sweep_file(**described | {"trials": tuple(names)} | changes).write(records)
     if "running" in fates.values():
         driver = Driver(socket.gethostname(), os.getpid(), "driver")
         records.write_file("driver.json", json.dumps(asdict(driver)).encode())

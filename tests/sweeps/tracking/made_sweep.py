@@ -9,7 +9,7 @@ import pandas as pd
 
 from sweeps.store.records import COSTS, Records
 from sweeps.store.storage import Storage
-from sweeps.store.sweep_file import Cell, SweepFile
+from sweeps.store.sweep_file import Cell, sweep_file
 
 EXPERIMENT = "team/ws-woods-0a1b2c"
 SHOWN = "team/ws-woods"
@@ -72,7 +72,7 @@ class MadeSweep:
             "experiment": EXPERIMENT,
             "tags": {"mlflow.source.name": "/here/ws.py", "git.sha": "0123"},
         }
-        SweepFile(**described | self.facts).write(self.records)
+        sweep_file(**described | self.facts).write(self.records)
 
     def begin(self, name: str = "c1-seed1") -> str:
         """An attempt of a trial begins."""

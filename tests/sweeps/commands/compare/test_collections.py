@@ -18,6 +18,7 @@ from sweeps.report.comparison import compare_runs
 from sweeps.report.comparison_files import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.store.queries import QUERIES, QueryFacts, text_key
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.store.test_options import TestOptions
 from sweeps.terminal.command_line import run_command
 from sweeps.terminal.text import shortened
 from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
@@ -111,7 +112,8 @@ def test_the_order_of_query_sets_changes_no_number(years: Path) -> None:
 
 def test_separate_runs_differ_in_their_seed_variance_alone(years: Path) -> None:
     shared, separate = (
-        of_years(years, separate_runs=own).analysis.comparisons[0] for own in (False, True)
+        of_years(years, tests=TestOptions(separate_runs=own)).analysis.comparisons[0]
+        for own in (False, True)
     )
     assert (shared.measure, shared.delta) == ("mean RR", pytest.approx(separate.delta))
     assert separate.p_queries == pytest.approx(shared.p_queries)
@@ -202,7 +204,9 @@ def test_seeds_that_differ_on_a_collection_are_not_paired_in_the_mean(tmp_path: 
             seeds=(1, 2, 3, 4, 5), fates=lost, paired_seeds=True,
         )  # fmt: skip
     systems = systems_of([str(tmp_path / "one"), str(tmp_path / "two")])
-    paired, plain = (compare_runs(systems, paired_seeds=own).analysis for own in (True, False))
+    paired, plain = (
+        compare_runs(systems, None, TestOptions(paired_seeds=own)).analysis for own in (True, False)
+    )
     assert not paired.paired and paired.best_sets == plain.best_sets
 
 

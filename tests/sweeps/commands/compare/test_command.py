@@ -17,6 +17,7 @@ from sweeps.commands.design import main as design
 from sweeps.commands.measure import main as measure
 from sweeps.report.comparison import compare_runs
 from sweeps.report.comparison_files import comparison_text, write_files
+from sweeps.store.test_options import TestOptions
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 
@@ -121,7 +122,7 @@ def test_a_pattern_takes_numbers_in_their_order(folder: Path, tmp_path: Path) ->
     found = compare_runs(
         systems_of([f"{name}={tmp_path}/{name}.*.run" for name in "ab"]),
         folder / "qrels.txt",
-        paired_seeds=True,
+        TestOptions(paired_seeds=True),
     )
     pairs = "a.seed2.run with b.s02.run; a.seed7.run with b.s07.run; a.seed12.run with b.s12.run"
     assert f"Seeds paired: {pairs}." in found.sweep.notes

@@ -12,6 +12,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.scopes import infer
 from sweeps.commands.compare.command import main
 from sweeps.report.comparison import compare_runs
+from sweeps.store.test_options import TestOptions
 
 QUERY_4 = np.array([0.3, 0.4, 0.6, 0.7])
 LUCK_3 = np.array([-0.1, 0.0, 0.1])
@@ -42,10 +43,10 @@ def test_unequal_seeds_are_not_paired_but_a_deterministic_system_may_stand_besid
     values = pd.read_csv(table)
     systems = {name: [rows] for name, rows in values.groupby("system")}
     one_run = values[values["seed"] == 2].drop(columns=["seed", "system"]).iloc[:4]
-    beside = compare_runs(
-        {**systems, "bm25": [one_run]}, baselines=["B"], deterministic=["bm25"], paired_seeds=True
-    )
-    paired = compare_runs(systems, baselines=["B"], paired_seeds=True)
+    tests = TestOptions(paired_seeds=True)
+    more = {**systems, "bm25": [one_run]}
+    beside = compare_runs(more, None, tests, baselines=["B"], deterministic=["bm25"])
+    paired = compare_runs(systems, None, tests, baselines=["B"])
     assert beside.analysis.paired
     [one] = paired.analysis.comparisons
     assert beside.analysis.comparisons[0].p_both == one.p_both
@@ -57,7 +58,7 @@ def test_unequal_seeds_are_not_paired_but_a_deterministic_system_may_stand_besid
     assert alone.se_both**2 == pytest.approx(0.002 / 12 + 0.01 / 3 + 0.0144 / 3, rel=1e-9)
     systems["A"] = [values[(values["system"] == "A") & (values["seed"] < 3)]]
     with pytest.raises(BadInput, match="same seeds in every system, got 1, 2 of A and 1, 2, 3 of"):
-        compare_runs(systems, paired_seeds=True)
+        compare_runs(systems, None, tests)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])

@@ -13,6 +13,7 @@ from rank_core.data.trec import read_qrels, read_run, write_lines
 from sweeps.__main__ import main
 from sweeps.report.caption import notes
 from sweeps.report.comparison import RunComparison, compare_runs
+from sweeps.store.test_options import TestOptions
 from sweeps.systems.runs import TIES
 
 MEASURES = {
@@ -64,7 +65,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 def compared(files: dict[str, Path], ties: str) -> RunComparison:
     systems = {name: (files[name],) for name in STEPS}
-    return compare_runs(systems, files["qrels"], measures=list(MEASURES), ties=ties)
+    return compare_runs(
+        systems, files["qrels"], measures=list(MEASURES), tests=TestOptions(ties=ties)
+    )
 
 
 def test_all_values_are_those_of_trec_eval(files):
