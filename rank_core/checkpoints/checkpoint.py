@@ -19,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rank_core.checkpoints import COST_SHARE, Cadence
 from rank_core.files import atomic_write
+from rank_core.units import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -163,12 +164,12 @@ class Checkpoints:
             here = here.parent
         free = shutil.disk_usage(here).free
         if size > free / 2:  # the rest is for results
-            return f"{_mebibytes(size)} is more than half of the free space of {here}"
+            return f"{size_text(size)} is more than half of the free space of {here}"
         if quota := self.cadence.quota_bytes:
             self.fs.invalidate_cache()
             files = self.fs.glob(f"{self.root.rpartition('/')[0]}/*/{FILE}*", detail=True)
             if sum(int(file["size"]) for file in files.values()) + size > quota:
-                return f"{_mebibytes(size)} more would exceed the quota of {_mebibytes(quota)}"
+                return f"{size_text(size)} more would exceed the quota of {size_text(quota)}"
         return ""
 
 
@@ -190,7 +191,3 @@ def _num_bytes(content: Any) -> int:
     if isinstance(content, list | tuple):
         return sum(map(_num_bytes, content))
     return len(content) if isinstance(content, str) else 8
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / 2**20:,.0f} MiB"

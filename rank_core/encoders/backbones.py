@@ -76,6 +76,7 @@ from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 from rank_core.files import kept_while_unchanged
 from rank_core.parsing import parsed_json
+from rank_core.units import size_text
 
 HUB_TIMEOUT = 5  # seconds
 HEADS_PICKLED = "*/pytorch_model.bin"  # of modules
@@ -326,8 +327,8 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise BadInput(
-            f"backbone {backbone.name} needs {needed / 2**30:.0f} GiB in fp32; this machine has "
-            f"{memory / 2**30:.0f} GiB of memory"
+            f"backbone {backbone.name} needs {size_text(needed)} in fp32; this machine has "
+            f"{size_text(memory)} of memory"
         )
     # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))

@@ -33,6 +33,7 @@ from rank_core.encoders.module_chain import (
 )
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
+from rank_core.units import size_text
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
@@ -285,7 +286,7 @@ def _run_template(name: str, template: str, values: str) -> list[str]:
     if max(map(len, texts)) >= TEMPLATE_LENGTH:
         raise BadInput(
             f"backbone {name}: its chat template needs more than {TEMPLATE_SECONDS} seconds, "
-            f"{TEMPLATE_BYTES / 2**30:.0f} GiB or {TEMPLATE_LENGTH:,} characters for a query and a "
+            f"{size_text(TEMPLATE_BYTES)} or {TEMPLATE_LENGTH:,} characters for a query and a "
             "document: it is damaged, or made to do harm"
         )
     return texts

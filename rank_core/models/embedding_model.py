@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from rank_core.arrays import Singles
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_embedder
 from rank_core.encoders.openvino_runtime import require_openvino
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.runtimes import encoder_precision, require_computable, require_cpu
-from rank_core.models.text_vectors import Floats, OpenVino, text_reader
+from rank_core.models.text_vectors import OpenVino, text_reader
 from rank_core.settings.config import RUNTIMES, chosen_runtime
 from rank_core.settings.training import INT8
 
@@ -49,7 +50,7 @@ class EmbeddingModel:
     notes: tuple[str, ...]  # what a plan says about the reading, in sentences
     content_hash: str  # of weights, configuration, prompts, dimensions and precision
     device: torch.device
-    _encode: Callable[[list[str], bool], Floats]  # of texts; whether they are queries
+    _encode: Callable[[list[str], bool], Singles]  # of texts; whether they are queries
 
     @classmethod
     def load(
@@ -122,11 +123,13 @@ class EmbeddingModel:
                 f"chunking.window={window}"
             )
 
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
+    def encode_queries(self, texts: Sequence[str]) -> Singles:
         """vector_QD of queries, each with the prompt before it."""
         return self._vectors(list(texts), queries=True)
 
-    def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Floats:
+    def encode_documents(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None
+    ) -> Singles:
         """vector_ND of documents or chunks, each with the prompt before it. A title comes between
         both, followed by a space."""
         if titles is not None:
@@ -134,7 +137,7 @@ class EmbeddingModel:
             texts = [f"{title} {text}" if title else text for title, text in pairs]
         return self._vectors(list(texts), queries=False)
 
-    def _vectors(self, texts: list[str], *, queries: bool) -> Floats:
+    def _vectors(self, texts: list[str], *, queries: bool) -> Singles:
         if wrong := next((text for text in texts if not isinstance(text, str)), None):
             raise BadInput(f"an embedding model reads texts, got {shown(wrong)}")
         if not texts:
@@ -142,7 +145,7 @@ class EmbeddingModel:
         blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
         return np.concatenate([self._encode(block, queries) for block in blocks])
 
-    def scores(self, query_QD: Floats, document_ND: Floats) -> Floats:
+    def scores(self, query_QD: Singles, document_ND: Singles) -> Singles:
         """score_QN by the model's similarity; distances are negative, so that more is better."""
         query, document = (
             torch.from_numpy(np.ascontiguousarray(x, np.float32)).to(self.device)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from rank_core.arrays import Singles
 from rank_core.chunking.batches import batch_tokens_on, batches_by_length
 from rank_core.encoders.backbones import load_encoder, own_tokenizer, resolve_backbone
 from rank_core.encoders.checkpoint import quietly
@@ -30,7 +30,6 @@ from rank_core.models.embedding_rows import SpreadEncoder, row_states
 from rank_core.models.poolings import at_least_fp32, row_vectors
 from rank_core.models.runtimes import ROWS_AT_ONCE, compiled
 
-Floats = NDArray[np.float32]
 NO_LIMIT = 2**31 - 1
 """Tokens of a row where nothing limits them."""
 
@@ -51,7 +50,7 @@ class TextReader:
     dimensions: int
     unread: tuple[str, ...] = ()  # parts of the checkpoint whose weights are not used
 
-    def encode(self, texts: list[str], queries: bool) -> Floats:
+    def encode(self, texts: list[str], queries: bool) -> Singles:
         """vector_ND of queries or of documents, in the order of the texts."""
         raise NotImplementedError
 
@@ -115,7 +114,7 @@ class ChainReader(TextReader):
         self.dimensions = width_behind(facts, layers, size, facts.pooling)
         self.layers = layers.to(device)
 
-    def encode(self, texts: list[str], queries: bool) -> Floats:
+    def encode(self, texts: list[str], queries: bool) -> Singles:
         """vector_ND of queries or of documents, in the order of the texts."""
         prompt = self.facts.query_prompt if queries else self.facts.document_prompt
         rows = self._rows([prompt + text for text in texts])
@@ -248,7 +247,7 @@ class LibraryReader(TextReader):
             own = PreTrainedTokenizerFast(tokenizer_object=own)
         self.tokenizer = own
 
-    def encode(self, texts: list[str], queries: bool) -> Floats:
+    def encode(self, texts: list[str], queries: bool) -> Singles:
         """vector_ND of queries or of documents, in the order of the texts."""
         encode = self.model.encode_query if queries else self.model.encode_document
         wanted = self.autocast

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rank_core.arguments import flag, instance, number, one_text, takes, text
+from rank_core.arrays import Floats
 from rank_core.data import given
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_value, untied
 from rank_core.records import Qrels, Run
 
-Floats = NDArray[np.float64]
 Point = TypeVar("Point")
 
 ALPHAS = tuple(tenth / 10 for tenth in range(11))

@@ -63,7 +63,17 @@ def step_of(window: int, overlap: float) -> int:
         >>> step_of(256, 0.5), step_of(256, 0.125), step_of(75, 0.25)
         (128, 224, 57)
     """
-    return max(1, window - int(overlap * window))
+    return max(1, window - overlap_tokens(window, overlap))
+
+
+def overlap_tokens(window: int, overlap: float) -> int:
+    """The tokens of a window that the next one repeats, rounded down.
+
+    Examples:
+        >>> overlap_tokens(256, 0.25), overlap_tokens(75, 0.25), overlap_tokens(100, 0.29)
+        (64, 18, 29)
+    """
+    return int(round(overlap * window, 9))  # .29 x 100 is 28.999999999999996
 
 
 def chunk_text(text: str, title: int, start: int, end: int, cutting: Cutting) -> Text:
@@ -129,7 +139,7 @@ def _snapped(
     text: str, start: int, start_T: NDArray[np.int64], tokenizer: Any, window: int, overlap: float
 ) -> Iterator[Cut]:
     """Chunks of at most `window` tokens that end with a sentence where one fits."""
-    splitter = _splitter(tokenizer, window, int(overlap * window))
+    splitter = _splitter(tokenizer, window, overlap_tokens(window, overlap))
     pieces = splitter.chunk_indices(text[start:])
     if not pieces or not len(start_T):
         yield Cut(0, 0, 0)

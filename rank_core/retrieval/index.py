@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core import distributed
+from rank_core.arrays import Singles
 from rank_core.cache import cache_root
 from rank_core.data.store import Stored
 from rank_core.errors import BadInput
@@ -20,7 +21,8 @@ from rank_core.lines import beside
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
 from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
-from rank_core.retrieval.vectors import Floats, Text, Vectors, VectorStore
+from rank_core.retrieval.vectors import Text, Vectors, VectorStore
+from rank_core.units import size_text
 
 SCORES = 1 << 24
 """Scores of a block: queries times chunks."""
@@ -55,13 +57,15 @@ class TextModel(Protocol):
     def similarity(self) -> str:
         """cosine, dot, euclidean or manhattan."""
 
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
+    def encode_queries(self, texts: Sequence[str]) -> Singles:
         """vector_QD of queries."""
 
-    def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Floats:
+    def encode_documents(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None
+    ) -> Singles:
         """vector_ND of texts, each behind its title."""
 
-    def scores(self, query_QD: Floats, document_ND: Floats) -> Floats:
+    def scores(self, query_QD: Singles, document_ND: Singles) -> Singles:
         """score_QN."""
 
 
@@ -163,8 +167,8 @@ class DenseIndex:
         need, free = 4 * len(missing) * self.model.dimensions, _free_bytes()
         if need > free:
             raise BadInput(
-                f"{len(missing):,} vectors need {need / 1e9:,.1f} GB, and {cache_root()} has "
-                f"{free / 1e9:,.1f} GB free; set RANKSWEEP_CACHE to a larger disk, or choose "
+                f"{len(missing):,} vectors need {size_text(need)}, and {cache_root()} has "
+                f"{size_text(free)} free; set RANKSWEEP_CACHE to a larger disk, or choose "
                 "larger windows or a smaller overlap"
             )
         if len(missing):
@@ -210,7 +214,7 @@ class DenseIndex:
         documents = self._documents
         return documents.table.id_of(row) if isinstance(documents, Stored) else self._ids[row]
 
-    def _encode(self, texts: Sequence[Text]) -> Floats:
+    def _encode(self, texts: Sequence[Text]) -> Singles:
         # On a CPU one text at a time: its vector then depends on nothing else, and a sweep that was
         # killed or shares vectors has the same bits.
         size = 1 if self.model.device.type == "cpu" else len(texts)
@@ -221,7 +225,7 @@ class DenseIndex:
             parts.append(self.model.encode_documents([text.text for text in some], titles))
         return np.concatenate(parts)
 
-    def search(self, queries: Floats, *, depth: int, num_chunks: int = 0) -> Found:
+    def search(self, queries: Singles, *, depth: int, num_chunks: int = 0) -> Found:
         """The best documents and chunks of all workers, by their places in the collection."""
         score = self._scoring(queries)
         blocks = self._blocks(max(1, len(queries)))
@@ -232,7 +236,7 @@ class DenseIndex:
             found = Found(documents, better(found.chunks, other.chunks, num_chunks))
         return found
 
-    def _scoring(self, query_QD: Floats) -> Scoring:
+    def _scoring(self, query_QD: Singles) -> Scoring:
         if self.model.similarity != "cosine":
             return lambda block: self.model.scores(query_QD, block)
         unit_QD = unit(query_QD)
@@ -249,20 +253,20 @@ class DenseIndex:
             yield IndexBlock(row, start, own, self._vectors(start, int(offsets[end])))
             row = end
 
-    def _vectors(self, start: int, end: int) -> Floats:
+    def _vectors(self, start: int, end: int) -> Singles:
         if self.fits_memory:
             return self._in_memory[start - self._start : end - self._start]
         return self._block(start - self._start, end - self._start)
 
     @cached_property
-    def _in_memory(self) -> Floats:
+    def _in_memory(self) -> Singles:
         return self._block(0, self._end - self._start)
 
-    def _block(self, start: int, end: int) -> Floats:
+    def _block(self, start: int, end: int) -> Singles:
         vector_ND = self.vectors.block(start, end)
         return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
 
-    def scores_of(self, query_D: Floats, rows: Iterable[int]) -> list[float]:
+    def scores_of(self, query_D: Singles, rows: Iterable[int]) -> list[float]:
         """The scores of documents, by their places in the collection, for the vector of a query;
         in a process group, of this worker's share."""
         score, offsets = self._scoring(query_D[None]), self.cuts.offsets
@@ -308,7 +312,7 @@ class DenseIndex:
         return seconds
 
 
-def unit(vector_ND: Floats) -> Floats:
+def unit(vector_ND: Singles) -> Singles:
     """The vectors at length 1; those of length 0 stay."""
     length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
     return vector_ND / np.maximum(length_N1, np.float32(1e-12))

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from rank_core.arrays import Singles
+
 Ints = NDArray[np.int64]
-Scoring = Callable[[Floats], Floats]
+Scoring = Callable[[Singles], Singles]
 """From vectors (N, D) to the scores of the queries (Q, N)."""
 
 
@@ -20,14 +21,14 @@ class IndexBlock(NamedTuple):
     document: int
     chunk: int
     offsets: Ints  # of each document's first chunk within the block
-    vectors: Floats
+    vectors: Singles
 
 
 class Top(NamedTuple):
     """The best items of each query, best first, (Q, K); equal scores in the order of items."""
 
     items: Ints
-    scores: Floats
+    scores: Singles
 
 
 class Found(NamedTuple):
@@ -69,6 +70,6 @@ def better(first: Top, second: Top, number: int) -> Top:
     return Top(*(np.take_along_axis(own, order_QK, axis=1) for own in (item_QK, score_QK)))
 
 
-def _items(first: int, score_QN: Floats) -> Top:
+def _items(first: int, score_QN: Singles) -> Top:
     item_N = np.arange(first, first + score_QN.shape[1])
     return Top(np.broadcast_to(item_N, score_QN.shape), score_QN)

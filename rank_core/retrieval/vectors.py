@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.arrays import Singles
 from rank_core.cache import cache_root, cached_directory
 from rank_core.progress import reported
 
@@ -23,7 +24,6 @@ KIND, KEYS, VECTORS = "vectors", "keys.npy", "vectors.npy"
 KEY = np.dtype("S16")
 OPEN = 256  # mapped shards
 
-Floats = NDArray[np.float32]
 Keys = NDArray[np.bytes_]
 
 
@@ -62,7 +62,7 @@ class VectorStore:
         key_N: Keys,
         places: NDArray[np.int64],
         texts: Callable[[NDArray[np.int64]], list[Text]],
-        encode: Callable[[Sequence[Text]], Floats],
+        encode: Callable[[Sequence[Text]], Singles],
     ) -> None:
         """Embeds the texts at `places` of `key_N` and stores them, shard by shard."""
         parts = [places[start : start + SHARD] for start in range(0, len(places), SHARD)]
@@ -94,14 +94,14 @@ def _write(
     keys: Keys,
     texts: Callable[[NDArray[np.int64]], list[Text]],
     part: NDArray[np.int64],
-    encode: Callable[[Sequence[Text]], Floats],
+    encode: Callable[[Sequence[Text]], Singles],
 ) -> None:
     np.save(folder / VECTORS, np.ascontiguousarray(encode(texts(part)), np.float32))
     np.save(folder / KEYS, keys)
 
 
 @lru_cache(maxsize=OPEN)
-def _mapped(shard: Path) -> Floats:
+def _mapped(shard: Path) -> Singles:
     return np.load(shard / VECTORS, mmap_mode="r").view(np.ndarray)
 
 
@@ -116,7 +116,7 @@ class Vectors:
     def __len__(self) -> int:
         return len(self._shard_N)
 
-    def block(self, start: int, end: int) -> Floats:
+    def block(self, start: int, end: int) -> Singles:
         """vector_ND of the texts [start, end), in memory."""
         shard_N, row_N = self._shard_N[start:end], self._row_N[start:end]
         used = np.unique(shard_N)

@@ -175,6 +175,11 @@ class Chunking:
         False, "each chunk begins with its document's title, which counts as part of the window"
     )
 
+    @property
+    def windows(self) -> str:
+        """`150/75`; one number where windows do not overlap."""
+        return f"{self.window}" if self.stride == self.window else f"{self.window}/{self.stride}"
+
     def __post_init__(self) -> None:
         check_types("chunking", self)
         both = (

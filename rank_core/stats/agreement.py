@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.stats.scopes import Floats
+from rank_core.arrays import Floats
 
 Ranks = NDArray[np.int32]
 """(Q, V): the rank, from 1, of each document of each query; 0 where it is not ranked."""

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix, copies
@@ -40,7 +41,6 @@ from rank_core.stats.multiplicity import NUM_DRAWS, effective_number, family_lev
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     ROUNDING,
-    Floats,
     Inference,
     check_probability,
     infer,

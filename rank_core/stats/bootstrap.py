@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
 
 NUM_REPLICATES = 2000
 

@@ -20,9 +20,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput, shown
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats, Strata
+from rank_core.stats.scopes import Strata
 
 
 def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T
 from rank_core.stats.family import OWN, Applied, Family, FamilyRecord, correlations
@@ -32,7 +33,6 @@ from rank_core.stats.moderation import (
 from rank_core.stats.multiplicity import adjusted
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
-    Floats,
     ScopeTest,
     check_probability,
     confidence_interval,

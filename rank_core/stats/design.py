@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.matrix import ScoreMatrix
@@ -26,7 +27,7 @@ from rank_core.stats.moderation import (
     moderated_error,
     seeds_agree,
 )
-from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
+from rank_core.stats.scopes import LEAST_SEEDS, check_probability, infer
 from rank_core.stats.variance import (
     Component,
     SeedCorrelation,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats, seed_variances, without_rounding
+from rank_core.stats.scopes import seed_variances, without_rounding
 
 INTERACTION = "interaction"
 ANY = "any difference"

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T, NONE
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import adjusted, family_level
-from rank_core.stats.scopes import Floats, ScopeTest
+from rank_core.stats.scopes import ScopeTest
 
 Pair = tuple[str, str]
 """A system and its baseline."""

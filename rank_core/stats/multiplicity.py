@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.corrections import HOLM, MAX_T, NONE
-from rank_core.stats.scopes import Floats
 
 NUM_DRAWS = 65536
 """Draws behind an effective number, whose standard error is then below .2%; of more than eight

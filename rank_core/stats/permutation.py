@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import ROUNDING, Floats
+from rank_core.stats.scopes import ROUNDING
 
 NUM_PERMUTATIONS = 10_000
 _CLOSE = 1e-9  # relative: a permutation that reproduces the data must count as equal

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
 from rank_core.stats.multiplicity import family_level
-from rank_core.stats.scopes import Floats, WelchDf, check_probability, seed_variances
+from rank_core.stats.scopes import WelchDf, check_probability, seed_variances
 
 MOST_BINS = 5
 LEAST_QUERIES = 20

@@ -48,10 +48,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import interpolate, special, stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.matrix import QUERIES_THAT_PROVE
-from rank_core.stats.scopes import Floats, certain_p, check_probability
+from rank_core.stats.scopes import certain_p, check_probability
 
 Bools = NDArray[np.bool_]
 

@@ -20,12 +20,11 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput, unknown
 
-Floats = NDArray[np.float64]
 Strata = tuple[int, ...]
 """Sizes of strata that follow one another; () is a single one."""
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with
 from rank_core.stats.matrix import SEPARATOR, ScoreMatrix
-from rank_core.stats.scopes import Floats, Strata
+from rank_core.stats.scopes import Strata
 
 _COUNTS = ("wins", "ties", "losses")
 

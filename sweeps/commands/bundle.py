@@ -610,9 +610,7 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
     """The labels of the description against the settings of its trials."""
     own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
     for name in names:
-        cut = trial_config(records, name).chunking
-        cell, stride = cell_and_seed(name)[0], f"/{cut.stride}"
-        windows = f"{cut.window}{'' if cut.stride == cut.window else stride}"
+        cell, windows = cell_and_seed(name)[0], trial_config(records, name).chunking.windows
         own[cell] = f"{groups[cell]} {windows}"  # the usual label
     for one in sweep.cells:
         usual = own.get(one.cell, one.label)

@@ -160,7 +160,7 @@ def parser() -> Parser:
     add("pilot", nargs="+", metavar="PILOT", help=help_)
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
     add("--alpha", type=float, help="significance level (default: the pilot's)")
-    add("--power", type=float, default=0.8, help="power to reach (default: %(default)s)")
+    add("--power", type=float, default=POWER, help="power to reach (default: %(default)s)")
     family = "number of comparisons that share alpha (default: the pilot's)"
     add("--family", type=int, metavar="N", help=family)
     queries = "number of queries of the comparison (default: the pilot's)"

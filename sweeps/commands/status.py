@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
+from sweeps.engine.cell_table import ENOUGH_TO_ESTIMATE, TrialNow, cell_lines, counts_text
 from sweeps.plan.next_command import asked_of, copied_from, our_command, resumed
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, follow_driver
@@ -36,7 +36,6 @@ DAMAGED = "damaged"  # the status of a trial with damaged files
 SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
 WAIT_SECONDS = 1800.0  # for a sweep to begin
-ENOUGH_TO_ESTIMATE = 0.1  # of a trial's steps, before the time left is shown
 FIELD = 12  # width of the first column of the upper part
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_entry
 from rank_core.errors import BadInput
+from rank_core.units import size_text
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.next_command import our_command
 from sweeps.store.inventory import (
@@ -214,10 +215,3 @@ def _old(days: float) -> list[CacheEntry]:
     """What the cache has not used for some days."""
     before = time.time() - days * DAY
     return [entry for entry in cache_entries() if entry.used < before]
-
-
-def size_text(num_bytes: float) -> str:
-    """`1.2 MiB`."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    power = next((n for n in range(len(units)) if num_bytes < 1024 ** (n + 1)), len(units) - 1)
-    return f"{num_bytes / 1024**power:.{min(power, 1)}f} {units[power]}"

@@ -11,7 +11,7 @@ from rank_core.data.load import load_collection
 from rank_core.data.tables import check_run_name
 from rank_core.data.trec import write_run
 from rank_core.encoders.backbones import EXPORT_FILE
-from rank_core.errors import BadInput, shown
+from rank_core.errors import BadInput
 from rank_core.llm.chat import Ledger, NoAnswer
 from rank_core.models import MODELS, model_class, trains
 from rank_core.models.checks import check_model
@@ -24,7 +24,7 @@ from rank_core.records import Collection, Run
 from rank_core.settings.config import Chunking, TrialConfig, parse_setting
 from sweeps.commands.rerank import TAG, RerankJob, rerank_run
 from sweeps.plan.flags import add_flags
-from sweeps.plan.options import absolute, absolute_folder, named_collection
+from sweeps.plan.options import absolute, absolute_folder, named_collection, typed_settings
 from sweeps.terminal.command_line import Parser, check_writable
 from sweeps.terminal.text import say
 
@@ -112,14 +112,10 @@ def parser() -> Parser:
 def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig | None:
     """How a published reranker or a system without training reads; None for an exported folder.
     Raises `BadInput` for a setting that the teacher does not read."""
-    settings: dict[str, object] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals:
-            raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
-        if name in settings:
-            raise BadInput(f"a setting is given once, got {name} twice")
-        settings[name] = parse_setting(name, absolute(name, text))
+    settings: dict[str, object] = {
+        name: parse_setting(name, absolute(name, text))
+        for name, text in typed_settings(words).items()
+    }
     is_folder, published = Path(model).is_dir(), ("config.json", "modules.json")
     if Path(model, EXPORT_FILE).is_file():
         if settings:

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED
 from sweeps.terminal.text import columns, shortened
 
+ENOUGH_TO_ESTIMATE = 0.1  # of a trial, before the time left is shown
 STATES = {
     "done": "done",
     "collapsed": "collapsed",

@@ -10,7 +10,13 @@ from typing import NamedTuple, TextIO
 
 from rank_core.lines import put, visible
 from rank_core.trial.trial import Progress
-from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
+from sweeps.engine.cell_table import (
+    ENOUGH_TO_ESTIMATE,
+    TrialNow,
+    cell_lines,
+    counts_text,
+    step_text,
+)
 from sweeps.engine.trial_task import End
 from sweeps.plan.plan import PlannedCell, Trial
 from sweeps.plan.trial_cost import planned_tokens
@@ -29,7 +35,6 @@ from sweeps.terminal.text import (
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
-ENOUGH_TO_ESTIMATE = 0.1  # of a trial, before the time left is shown
 TITLE = 28  # columns of a trial's name
 MOST_RUNNING = 8  # trials named in a line
 

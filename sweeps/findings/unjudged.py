@@ -11,11 +11,11 @@ from string import ascii_lowercase
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.evaluate import condensed, cutoff_of, query_values
 from rank_core.records import Qrels, Run
 from rank_core.stats.compare import CellComparison, compare_pairs, letter
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
 from sweeps.findings.analysis import Analysis, Robustness, Unjudged, one_p
 from sweeps.findings.finding import Finding, Unit
 from sweeps.findings.lists import TOP, judged_share, judgments, list_readers

@@ -15,6 +15,7 @@ from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
+from rank_core.units import size_text
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.launch.index_lines import index_lines
 from sweeps.plan.description import evaluated, evaluated_qrels
@@ -285,7 +286,7 @@ def forecast_text(
         tokens = count(number[cell.cell] * measured.tokens)
         time = f"{clock(middle)} ({clock(low)}-{clock(high)})"
         hours = f"{number[cell.cell] * middle * forecast.units / 3600:.3g}"
-        memory = f"{measured.peak_bytes / 2**20:,.0f} MiB"
+        memory = size_text(measured.peak_bytes)
         rows.append((label, times, tokens, time, hours, memory))
     return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
 

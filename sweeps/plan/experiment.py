@@ -177,8 +177,5 @@ def aggregation_label(config: TrialConfig) -> str:
 
 def model_and_windows(config: TrialConfig) -> str:
     """`MaxP 150/75`; one number where windows do not overlap or there is one only."""
-    model, chunking = model_class(config.model.name), config.chunking
-    if not model.trains:
-        return model.label
-    stride = "" if chunking.stride == chunking.window else f"/{chunking.stride}"
-    return f"{model.label} {chunking.window}{stride}"
+    model = model_class(config.model.name)
+    return f"{model.label} {config.chunking.windows}" if model.trains else model.label

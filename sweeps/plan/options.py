@@ -354,6 +354,19 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     return seeds
 
 
+def typed_settings(words: Sequence[str]) -> dict[str, str]:
+    """{setting: its text} of the words `section.setting=value` of a command line."""
+    typed: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
+        if name in typed:
+            raise BadInput(f"a setting is given once, got {name} twice")
+        typed[name] = text
+    return typed
+
+
 def _settings(
     words: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Range]]:
@@ -361,14 +374,9 @@ def _settings(
     settings: dict[str, Any] = {}
     grids: dict[str, list[Any]] = {}
     ranges: dict[str, Range] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals:
-            raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
+    for name, text in typed_settings(words).items():
         if name == "seed":
             raise BadInput("seeds must be given with --seeds or --num-seeds, not with seed=")
-        if name in settings or name in grids or name in ranges:
-            raise BadInput(f"a setting is given once, got {name} twice")
         texts = [text] if name in LISTS else OUTSIDE_BRACKETS.split(text)
         if span := parse_range(name, text):
             ranges[name] = span

@@ -23,6 +23,7 @@ from rank_core.encoders.backbones import num_parameters
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
+from rank_core.units import size_text
 from sweeps.ray_engine.driver_disk import PIECE, storage_here
 from sweeps.store.failures import reason_of
 from sweeps.store.records import Records
@@ -220,16 +221,16 @@ class Nodes:
         self._told = True
         is_folder = "://" not in self.expected.storage
         way = "through Ray, as it does not see this host's folder" if is_folder else "itself"
-        text = f"{host} writes it {way}: {rate / 1e6:,.0f} MB/s"
+        text = f"{host} writes it {way}: {size_text(rate)}/s"
         size, load = self.checkpoint.bytes, self.checkpoint.per_second(slots)
         if size and self.checkpoint.minutes:
             takes = duration(size / rate) if size > rate else "less than 1 s"
-            text += f"; a checkpoint of {size / 1e6:,.0f} MB at most takes {takes}"
+            text += f"; a checkpoint of {size_text(size)} at most takes {takes}"
         yield text
         if load > rate:
             remedy = "; a URI such as s3://bucket/path carries more" if is_folder else ""
             yield (
-                f"checkpoints of {numbered(slots, 'slot')} are {load / 1e6:,.0f} MB/s at "
+                f"checkpoints of {numbered(slots, 'slot')} are {size_text(load)}/s at "
                 f"--checkpoint-minutes {self.checkpoint.minutes:g}, more than that: they will be "
                 f"rarer, and a lost node costs more{remedy}"
             )

@@ -11,6 +11,7 @@ import pandas as pd
 from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
+from rank_core.units import size_text
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters
 from sweeps.report.chunking_file import (
@@ -76,14 +77,6 @@ def left_out(analysis: Analysis) -> str:
     return f"Of the sizes in common use {'; '.join(parts)}." if parts else ""
 
 
-def bytes_text(number: int) -> str:
-    """`3.4 MB`."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} bytes"
-
-
 def tables(analysis: Analysis) -> list[Table]:
     """What the indexes cost, and the evidence that a reader gets."""
     if not analysis.sweep.indexes:
@@ -97,7 +90,7 @@ def cost_table(analysis: Analysis) -> Table:
     rows = []
     for cell, facts in analysis.sweep.indexes.items():
         own = facts.figures
-        sizes = [bytes_text(own["bytes"] * size // 4) for size in BYTES.values()]
+        sizes = [size_text(own["bytes"] * size // 4) for size in BYTES.values()]
         rows.append(
             [
                 analysis.sweep.label(cell),

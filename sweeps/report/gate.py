@@ -18,10 +18,10 @@ from rank_core.stats.looks import half_width, interval_of_look, parts_of
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters
+from sweeps.findings.power import POWER
 from sweeps.terminal.notation import signed
 from sweeps.terminal.text import numbered
 
-POWER = 0.8
 """The probability with which the measurements that are asked for would decide."""
 
 

@@ -8,8 +8,8 @@ remaining seeds, so that the table compares equal seeds.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
-from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records

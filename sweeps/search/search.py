@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.errors import BadInput
-from rank_core.stats.scopes import Floats
 from sweeps.plan.description import described_cells
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES

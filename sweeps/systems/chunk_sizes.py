@@ -7,6 +7,7 @@ from typing import Any
 
 from rank_core.models.kept_files import EVIDENCE, INDEX
 from rank_core.parsing import parsed_json
+from rank_core.retrieval.cuts import overlap_tokens
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import Cell
 
@@ -42,7 +43,7 @@ class IndexFacts:
     @property
     def overlap_tokens(self) -> int:
         """The same in tokens."""
-        return int(self.overlap * (self.window or 0))
+        return overlap_tokens(self.window or 0, self.overlap)
 
     @property
     def is_plain(self) -> bool:

@@ -18,11 +18,11 @@ from unittest.mock import patch
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.stats import multiplicity, scopes
 from rank_core.stats.looks import level_of_look
 from rank_core.stats.moderation import LEAST_POOL
 from rank_core.stats.multiplicity import effective_number
-from rank_core.stats.scopes import Floats
 from rank_core.stats.selection import gain_after_choice
 from tests.benchmarks import gate_loops
 from tests.benchmarks.bars import Bar, Draw, Section, simulate

@@ -19,11 +19,11 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.arrays import Floats
 from rank_core.stats import scopes
 from rank_core.stats.clusters import jackknife_df, joined
 from rank_core.stats.compare import scope_test_of
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
 from rank_core.stats.strata import over_collections
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, _pair_tests, first_step

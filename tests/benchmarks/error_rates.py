@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.stats import scopes
 from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
@@ -37,7 +38,7 @@ from rank_core.stats.moderation import (
     seeds_agree,
 )
 from rank_core.stats.multiplicity import effective_number, family_level
-from rank_core.stats.scopes import Floats, Inference, infer, two_sided_p
+from rank_core.stats.scopes import Inference, infer, two_sided_p
 from rank_core.stats.strata import difference_of_collections, over_collections
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import (

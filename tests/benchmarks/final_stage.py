@@ -19,6 +19,7 @@ from unittest.mock import patch
 import numpy as np
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.seeding import generator
 from rank_core.stats import multiplicity, scopes
 from rank_core.stats.best import best_set, leaving_p
@@ -26,7 +27,6 @@ from rank_core.stats.corrections import MAX_T
 from rank_core.stats.family import Family
 from rank_core.stats.moderation import LEAST_POOL
 from rank_core.stats.multiplicity import holm
-from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import SHAPES, Kind, Tables, drawn_tables

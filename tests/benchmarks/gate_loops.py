@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.stats.compare import scope_test_of
 from rank_core.stats.looks import interval_of_look
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
 from sweeps.report.gate import GateDecision, Rule
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 

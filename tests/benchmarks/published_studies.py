@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from rank_core.arrays import Floats
 from rank_core.stats.multiplicity import benjamini_hochberg, holm, max_t
-from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.error_rates import _two_systems
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind

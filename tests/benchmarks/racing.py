@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, NUM_RACES, Bools, interim_analysis, level_of
-from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from rank_core.stats.scopes import Floats
+from rank_core.arrays import Floats
 from tests.benchmarks.seed_deviations import SEED_DEVIATIONS
 
 

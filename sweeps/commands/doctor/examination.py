@@ -46,7 +46,7 @@ from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Diagnosis, exit_code, machine, print_finding, verdict
 from sweeps.commands.run import sweep_of
 from sweeps.plan.experiment import Experiment, suited
-from sweeps.plan.options import absolute_folder, named_collection
+from sweeps.plan.options import absolute, absolute_folder, named_collection, typed_settings
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
 from sweeps.terminal.text import numbered
 
@@ -108,11 +108,10 @@ def _config(
         settings["collection"] = named_collection(arguments.collection, arguments.fields)
     if arguments.backbone is not None:
         settings["model.backbone"] = absolute_folder(arguments.backbone)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or name in settings:
-            raise BadInput(f"settings are section.setting=value, each given once; got {word!r}")
-        settings[name] = parse_setting(name, value)
+    for name, value in typed_settings(words).items():
+        if name in settings:
+            raise BadInput(f"a setting is given once, got {name} and its flag")
+        settings[name] = parse_setting(name, absolute(name, value))
     usual = {**experiment.defaults, **experiment.settings} if experiment else {}
     config = TrialConfig().override({**usual, **settings})
     if config.model.backbone in SHIPPED:

@@ -3,7 +3,15 @@
 import pytest
 
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.retrieval.cuts import Cut, Cuts, WholeDocument, cut_documents, cut_texts
+from rank_core.retrieval.cuts import (
+    Cut,
+    Cuts,
+    WholeDocument,
+    cut_documents,
+    cut_texts,
+    overlap_tokens,
+    step_of,
+)
 from rank_core.settings.config import Chunking
 
 TEXT = "Open the file. Read each line of it! Then close the file, and return the list of lines."
@@ -22,6 +30,14 @@ def cut(tokenizer, text, **settings):
 
 def texts_of(text, cuts):
     return [text[chunk.start : chunk.end] for chunk in cuts.chunks]
+
+
+def test_an_overlap_of_whole_percent_has_its_whole_tokens():
+    for percent in range(100):
+        for window in (100, 200, 400):
+            expected = percent * window // 100
+            assert overlap_tokens(window, percent / 100) == expected
+            assert step_of(window, percent / 100) == window - expected
 
 
 def test_windows_end_at_tokens_and_the_last_one_at_the_end_of_the_text(tokenizer):

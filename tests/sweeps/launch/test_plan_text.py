@@ -185,7 +185,7 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     )
     text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0))
     first = next(line for line in text.splitlines() if line.startswith("First"))
-    assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700 MiB".split())
+    assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700.0 MiB".split())
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens, 2.0 M in training" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text

@@ -158,8 +158,8 @@ def way(storage, rate, slots, **load):
 
 def test_the_way_to_the_storage_is_said_with_the_cost_of_a_checkpoint():
     text = way("/results", 100e6, 2, bytes=1_760_000_000, minutes=1.0)
-    assert "worker writes it through Ray" in text and "100 MB/s" in text
-    assert re.search(r"a checkpoint of 1,760 MB at most takes 18 s$", text)
+    assert "worker writes it through Ray" in text and "95.4 MiB/s" in text
+    assert re.search(r"a checkpoint of 1.6 GiB at most takes 18 s$", text)
 
 
 def test_a_small_checkpoint_takes_no_0_seconds():
@@ -168,7 +168,7 @@ def test_a_small_checkpoint_takes_no_0_seconds():
 
 def test_more_checkpoints_than_the_link_carries_propose_a_uri():
     text = way("/results", 100e6, 8, bytes=1_760_000_000, minutes=1.0)
-    assert "checkpoints of 8 slots are 235 MB/s at --checkpoint-minutes 1" in text
+    assert "checkpoints of 8 slots are 223.8 MiB/s at --checkpoint-minutes 1" in text
     assert "a URI such as s3://bucket/path carries more" in text
     assert "carries more" not in way("s3://b/p", 100e6, 8, bytes=1_760_000_000, minutes=1.0)
 

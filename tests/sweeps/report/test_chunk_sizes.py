@@ -14,6 +14,7 @@ from sweeps.commands.schema import schema_text
 from sweeps.report import chunk_sizes
 from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
+from sweeps.store.test_options import TestOptions
 from sweeps.systems.chunk_sizes import IndexFacts
 from sweeps.systems.clusters import Clusters
 
@@ -146,11 +147,6 @@ def test_chunking_json_has_tokens_and_characters():
     schema.validate(json.loads(json_text(stated)))
     assert not schema.is_valid(stated | {"chunk_tokens": "256"})
     assert not schema.is_valid(stated | {"chunk_size": 256})
-
-
-def test_bytes_are_short():
-    sizes = {999: "999 bytes", 1_000: "1.0 kB", 3_389_952: "3.4 MB", 2_500_000_000: "2.5 GB"}
-    assert {number: chunk_sizes.bytes_text(number) for number in sizes} == sizes
 
 
 @pytest.mark.parametrize(("clusters", "alike"), [(None, False), (4, True)])
