@@ -8,10 +8,13 @@ https://huggingface.co/docs/hub/datasets-manual-configuration
 """
 
 import fnmatch
+import gzip
 import hashlib
 import importlib.util
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -199,10 +202,21 @@ def _place(target: Path, files: Sequence[Path], name: str) -> None:
 def _lines(files: Sequence[Path]) -> Iterator[bytes]:
     """The contents of files of lines, compressed or not, each with an end of its last line."""
     for file in files:
-        data = file.read_bytes()
-        yield data
-        if not data.endswith(b"\n") and kind_of(file) == ".jsonl":
-            yield b"\n"
+        yield file.read_bytes()
+        compressed = kind_of(file).endswith(".gz")
+        if _last_byte(file, compressed=compressed) != b"\n":
+            yield gzip.compress(b"\n", mtime=0) if compressed else b"\n"
+
+
+def _last_byte(file: Path, *, compressed: bool) -> bytes:
+    """The last byte of a file's contents; of a damaged one, which its reader refuses, of what can
+    be read."""
+    last = b""
+    opened = gzip.open(file) if compressed else file.open("rb")
+    with opened as data, suppress(EOFError, OSError, zlib.error):
+        while block := data.read(2**20):
+            last = block[-1:]
+    return last
 
 
 def _join(path: Path, files: Sequence[Path]) -> None:

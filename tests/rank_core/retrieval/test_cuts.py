@@ -1,8 +1,11 @@
 """Texts of chunks: windows at token offsets, sentences, titles."""
 
+from dataclasses import replace
+
 import pytest
 
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.retrieval import cuts as module
 from rank_core.retrieval.cuts import (
     Cut,
     Cuts,
@@ -81,6 +84,40 @@ def test_a_title_counts_as_part_of_the_window(tokenizer):
     # Half of a window at most is title.
     [cuts] = cut_texts([text], [7], tokenizer, Chunking(window=2, stride=2, title=True))
     assert text[: cuts.title] == "a" and texts_of(text, cuts)[0] == "open"
+
+
+CHUNKS = Chunking(window=4, stride=4)
+CHANGES = {
+    "texts": {"content_hash": "another"},
+    "tokenizer": {"tokenizer": "another"},
+    "window": {"cutting": replace(CHUNKS, window=5)},
+    "overlap": {"cutting": replace(CHUNKS, overlap=0.5)},
+    "snap": {"cutting": replace(CHUNKS, snap=True)},
+    "title": {"cutting": replace(CHUNKS, title=True)},
+    "whole documents": {"cutting": WholeDocument(4)},
+    "limit of whole documents": {"cutting": WholeDocument(5)},
+    "version": {},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_the_chunks_changes_the_key_of_the_cache(change, monkeypatch, tmp_path):
+    keys: list[str] = []
+
+    def no_folder(kind: str, key: str, build: object) -> None:
+        keys.append(f"{kind}/{key}")
+        raise InterruptedError  # before anything is cut
+
+    monkeypatch.setattr(module, "cached_directory", no_folder)
+    monkeypatch.setattr(module, "tokenizer_hash", str)
+    usual = {"tokenizer": "one", "cutting": CHUNKS, "content_hash": "some texts"}
+    for changed in ({}, {}, CHANGES[change]):
+        if len(keys) == 2 and change == "version":
+            monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
+        with pytest.raises(InterruptedError):
+            cut_documents({}, {}, **usual | changed)
+    first, again, other = keys
+    assert first == again != other
 
 
 @pytest.mark.parametrize("cutting", [Chunking(window=4, stride=4), WholeDocument(4)])

@@ -213,6 +213,21 @@ def on_shared(one: ScoreMatrix, other: ScoreMatrix, keys: list[str], num: int, *
     return joined(mean, keys, num)
 
 
+@pytest.mark.parametrize("order", [(3, 8), (8, 3)])
+def test_a_shared_query_counts_with_the_smaller_collection(order: tuple[int, int]) -> None:
+    """Its few degrees of freedom are those of the column: 3 + 8 queries of which one is shared are
+    strata of 3 and 7, in either order of the collections, and not of 2 and 8."""
+    rng = np.random.default_rng(1)
+    parts = [matrix_of({"A": rng.normal(size=n), "B": rng.normal(size=n)}) for n in order]
+    keys = ["shared", *(f"{c}{q}" for c, n in zip("xy", order, strict=True) for q in range(1, n))]
+    keys.insert(order[0], "shared")
+    found = on_shared(*parts, keys, sum(order) - 1)
+    assert sorted(found.query_strata) == [3, 7]
+    ends = np.cumsum(found.query_strata)
+    own = int(np.searchsorted(ends, found.query_ids.index("shared"), side="right"))
+    assert found.query_strata[own] == 3
+
+
 def test_a_mean_over_collections_of_the_same_queries_is_that_of_paired_values() -> None:
     """All queries are in both: the mean over collections of each query is one value."""
     one, other = (drawn({"A": 0.0, "B": 0.02, "C": 0.01}, Q=40, seed=seed) for seed in (1, 2))

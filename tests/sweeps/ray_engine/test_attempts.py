@@ -293,6 +293,15 @@ def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(att
     assert {trial.name for trial in again} == {victim.name, other.name}
 
 
+@pytest.mark.parametrize("actor", ["alive", "dead"])
+def test_a_breakdown_of_tune_alone_uses_up_no_attempt(attempts, actor):
+    """Neither of a trial that ran on, nor of one whose process went down with Tune."""
+    victim = begin(attempts, "a", actor=actor)
+    attempts.interrupt(RuntimeError("Tune broke down"))
+    assert not failures(attempts) and attempts.slots == SLOTS.slots and not attempts.live
+    assert attempts.next("b") is victim
+
+
 def test_a_process_killed_for_memory_as_it_starts_takes_a_slot_away_and_waits(
     attempts, monkeypatch
 ):

@@ -135,6 +135,21 @@ def test_a_removal_that_is_killed_anywhere_can_be_repeated(storage, what, monkey
     )
 
 
+def test_a_trial_that_is_half_removed_is_not_finished(storage, monkeypatch):
+    """Its result goes before its values: what is left never counts."""
+
+    def half(self, path):
+        self.remove(f"{path}/values.txt")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "remove_folder", half)
+        with pytest.raises(Killed):
+            list(remove_trials(storage, ["orphan-seed1"]))
+    left = take_inventory(storage).trials.get("orphan-seed1")
+    assert left is None or left.status != DONE
+
+
 def test_nothing_of_a_running_sweep_is_removed(storage):
     records = Records(storage, "q/x")
     with only_driver(records):

@@ -169,6 +169,18 @@ def test_the_decision_by_hand():
     assert no_worse.decide(-0.03, 0.02) is GateDecision.UNDECIDED
 
 
+@pytest.mark.parametrize("no_worse", [False, True])
+def test_each_threshold_of_a_gate_decides_at_both_of_its_sides(no_worse):
+    """The two sides lie nowhere near the other mode's threshold, or near 0."""
+    rule, step = Rule("m", 0.05, 1, 0.01, no_worse=no_worse), 1e-6
+    kept, discarded = (-0.01, -0.01) if no_worse else (0.0, 0.01)
+    wide = 0.5
+    assert rule.decide(kept + step, wide) is GateDecision.KEEP
+    assert rule.decide(kept - step, wide) is GateDecision.UNDECIDED
+    assert rule.decide(-wide, discarded - step) is GateDecision.DISCARD
+    assert rule.decide(-wide, discarded + step) is GateDecision.UNDECIDED
+
+
 def test_one_of_many_looks_has_the_interval_of_a_look(gate, values):
     frames = [pd.read_csv(values / f"{name}.csv") for name in ("better", "base")]
     scores = [f.pivot(index="seed", columns="query_id", values="value").to_numpy() for f in frames]
