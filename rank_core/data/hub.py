@@ -12,9 +12,7 @@ import gzip
 import hashlib
 import importlib.util
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +22,7 @@ from rank_core.bounds import check_parquet
 from rank_core.cache import cached_directory
 from rank_core.data.folder import DECLARED, LAYOUT, SPLIT_NAMES, load_folder
 from rank_core.data.tables import KINDS, TABS, kind_of
+from rank_core.data.trec import open_content
 from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, not_installed, shown
 from rank_core.records import Collection
@@ -203,17 +202,14 @@ def _lines(files: Sequence[Path]) -> Iterator[bytes]:
     """The contents of files of lines, compressed or not, each with an end of its last line."""
     for file in files:
         yield file.read_bytes()
-        compressed = kind_of(file).endswith(".gz")
-        if _last_byte(file, compressed=compressed) != b"\n":
-            yield gzip.compress(b"\n", mtime=0) if compressed else b"\n"
+        if _last_byte(file) != b"\n":
+            yield gzip.compress(b"\n", mtime=0) if kind_of(file).endswith(".gz") else b"\n"
 
 
-def _last_byte(file: Path, *, compressed: bool) -> bytes:
-    """The last byte of a file's contents; of a damaged one, which its reader refuses, of what can
-    be read."""
+def _last_byte(file: Path) -> bytes:
+    """The last byte of a file's contents."""
     last = b""
-    opened = gzip.open(file) if compressed else file.open("rb")
-    with opened as data, suppress(EOFError, OSError, zlib.error):
+    with open_content(file) as data:
         while block := data.read(2**20):
             last = block[-1:]
     return last
