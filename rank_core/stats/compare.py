@@ -41,7 +41,6 @@ from rank_core.stats.scopes import (
     seed_variances,
     strata_df,
     two_sided_p,
-    variance_interval,
 )
 
 TIE = 1e-9
@@ -83,7 +82,6 @@ class CellComparison:
     losses: int
     p_queries_adjusted: float
     p_moderated: float  # of `both`, with the seed variances of the family squeezed
-    predicted_false_positive_rate: float  # of the queries-only test at alpha
     se_queries: float
     ci_queries_low: float  # of delta, scope `queries`, level 1 - alpha
     ci_queries_high: float
@@ -282,7 +280,6 @@ def _comparison(
         wins=wins,
         ties=len(delta_Q) - wins - losses,
         losses=losses,
-        predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
         ci_queries_low=ci_queries_low,
         ci_queries_high=ci_queries_high,
         **{name: getattr(test, name) for name in own},
@@ -383,30 +380,6 @@ def _moderated(
     )
     p_K = where_queries_vary(p_K, own_K, V_q)
     return _Moderated(error_K, df_K, p_K, agree, prior)
-
-
-def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:
-    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)), with
-    V_q the variance in that test and V the variance of the difference of two trained methods.
-    """
-    return _false_positive_rate(test, test.se_both**2, alpha)
-
-
-def false_positive_interval(test: ScopeTest, *, alpha: float = 0.05) -> tuple[float, float]:
-    """The predicted rate at both ends of the 95% interval of the variance."""
-    low, high = (_false_positive_rate(test, V, alpha) for V in variance_interval(test))
-    return low, high
-
-
-def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
-    if math.isnan(V):
-        return math.nan
-    # The queries-only test divides by sqrt(V_q) a difference that varies by sqrt(V): its critical
-    # value is sqrt(V_q / V) times too small.
-    if V == 0 or test.se_queries == 0:  # no t-test
-        return alpha
-    z = float(stats.norm.isf(alpha / 2))
-    return float(2 * stats.norm.sf(z * test.se_queries / math.sqrt(V)))
 
 
 def scope_test_of(

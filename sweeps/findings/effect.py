@@ -3,11 +3,13 @@ by the first stage."""
 
 import math
 
+from rank_core.seeding import generator
+from rank_core.stats.bootstrap import selected_gain
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.selection import gain_after_choice
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.finding import Finding
-from sweeps.systems.choice import dev_by_seed
+from sweeps.systems.choice import Choice, dev_by_seed
 from sweeps.systems.system import System
 
 LINK = "how-reliable-is-this"
@@ -44,13 +46,13 @@ def _gain(name: str, about: str, test: CellComparison) -> Finding:
 def allowed_gain(analysis: Analysis) -> float:
     """The gain over the reference with each seed left out of the choice in turn: the gain of the
     system that the others chose, on the seed left out; systems that a search eliminated with two
-    runs or more are candidates, too. NaN without dev, below two seeds, and where
-    an earlier sweep has chosen."""
+    runs or more are candidates, too. NaN below two seeds, and where an earlier sweep
+    has chosen."""
     sweep, choice, test = analysis.sweep, analysis.choice, analysis.chosen
-    if choice is None or test is None or choice.on_reported:
+    if choice is None or test is None or sweep.about.confirms or sweep.about.chosen:
         return math.nan
-    if sweep.about.confirms or sweep.about.chosen:
-        return math.nan
+    if choice.on_reported:
+        return _of_reported(analysis, choice, test)
     rows = {row.name: row for row in analysis.rows}
     dev, test_means = dev_by_seed(sweep), dict[str, list[float]]()
     dev_means = dict[str, list[float]]()
@@ -67,6 +69,23 @@ def allowed_gain(analysis: Analysis) -> float:
             dev_means[name] = [own[seed] for seed in seeds if seed in own]
     gain = gain_after_choice(dev_means, test_means, reference=test.baseline)
     return math.nan if gain is None else gain
+
+
+def _of_reported(analysis: Analysis, choice: Choice, test: CellComparison) -> float:
+    """The same where the reported queries chose: by the bootstrap, which leaves queries out, too.
+    NaN for a mean over collections."""
+    matrix = analysis.every[test.measure]
+    names = [name for name in choice.order if name in matrix.cells and name != test.baseline]
+    fixed = [name for name in analysis.fixed if name in matrix.cells]
+    single = [name for name in names if len(matrix.scores[name]) < 2 and name not in fixed]
+    if len(names) < 2 or single or test.measure in analysis.means:
+        return math.nan
+    return selected_gain(
+        matrix.only((test.baseline, *names)),
+        baseline=test.baseline,
+        rng=generator(1, "selected gain"),
+        deterministic=fixed,
+    ).corrected
 
 
 def _is_fixed(row: System) -> bool:

@@ -91,8 +91,6 @@ PUBLISHED: dict[str, Any] = {
     # Reciprocal rank fusion (Cormack et al. 2009); grid of weights (Yilmaz et al. 2019).
     "ranking.interpolation.RANK_OFFSET": 60,
     "ranking.interpolation.ALPHAS": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-    # Rank-biased overlap (Webber et al. 2010): p = .9.
-    "stats.agreement.PERSISTENCE": 0.9,
     # Capreolus: the rate is divided by 1 + 0.1 x iteration. torch's OneCycleLR: div_factor 25,
     # final_div_factor 10,000.
     "training.optimizer.INVERSE_DECAY": 0.1,

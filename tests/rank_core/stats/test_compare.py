@@ -1,7 +1,5 @@
 """Every cell against its baselines: families, corrections, effect sizes, letters, losses."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from rank_core.stats.compare import (
     compare_cells,
     compare_with,
     letter,
-    predicted_false_positive_rate,
 )
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import confidence_interval, paired_scope_test, scope_test
@@ -45,7 +42,7 @@ def test_one_seed_has_the_queries_scope_only_and_is_outside_the_family_of_both()
     scores = SCORES | {"better": SCORES["better"][:1]}
     found = {c.system: c for c in compare_cells(matrix_of(scores), baseline="base")}
     single = found["better"]
-    undefined = "p_seeds p_both p_both_adjusted ci_low ci_high predicted_false_positive_rate"
+    undefined = "p_seeds p_both p_both_adjusted ci_low ci_high"
     assert all(np.isnan(getattr(single, name)) for name in undefined.split())
     assert single.p_queries_adjusted < 0.05
     assert (single.num_seeds_system, single.num_seeds_baseline) == (1, 3)
@@ -59,16 +56,6 @@ def test_paired_seeds_use_the_paired_test_and_demand_equal_seeds():
     seeds = {cell: (1, 2, 3) for cell in SCORES} | {"worse": (1, 2, 4)}
     with pytest.raises(BadInput, match="paired seeds need the same seeds in every cell"):
         compare_cells(matrix_of(SCORES, seeds=seeds), baseline="base", paired_seeds=True)
-
-
-def test_the_predicted_false_positive_rate_of_the_queries_test():
-    # V_q / V = 1/4: the queries-only test is off by a factor of two, 2 Phi(-1.96 / 2) = .327.
-    test = dataclasses.replace(
-        scope_test(SCORES["better"], SCORES["base"]), se_queries=0.01, se_both=0.02
-    )
-    assert predicted_false_positive_rate(test) == pytest.approx(0.3271, abs=1e-4)
-    same = dataclasses.replace(test, se_both=0.01)
-    assert predicted_false_positive_rate(same, alpha=0.01) == pytest.approx(0.01)
 
 
 def test_a_baseline_declared_deterministic_gives_every_comparison_a_p():

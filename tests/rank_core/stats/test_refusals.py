@@ -8,10 +8,9 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.best import best_set
-from rank_core.stats.bootstrap import crossed_weights, rank_stability, selected_gain
+from rank_core.stats.bootstrap import crossed_weights, selected_gain
 from rank_core.stats.compare import compare_cells, compare_with
 from rank_core.stats.design import Goal, Variances, planned_power, planned_variances
-from rank_core.stats.factors import factor_tests
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.racing import race_so_far
@@ -53,7 +52,6 @@ REFUSED = [
     ("seed >= 0", lambda: Variances(0.1, math.nan, 0.1)),
     ("delta", lambda: Goal(0)),
     ("margin", lambda: equivalence_p(scope_test(A, B), margin=0)),
-    ("two cells", lambda: factor_tests(ALONE, levels={"base": {"window": 1}})),
     ("[0, 1]", lambda: holm([0.5, 1.5])),
     ("two cells", lambda: randomised_tukey(ALONE, rng=RNG)),
     ("num_permutations", lambda: randomised_tukey(PAIR, rng=RNG, num_permutations=0)),
@@ -66,7 +64,6 @@ REFUSED = [
     ("two seeds", lambda: selected_gain(ONE_RUN, baseline="base", rng=RNG)),
     ("baseline", lambda: selected_gain(ALONE, baseline="base", rng=RNG)),
     ("baseline", lambda: selected_gain(PAIR, baseline="cell9", rng=RNG)),
-    ("two systems", lambda: rank_stability(ALONE, crossed_weights(ALONE, rng=RNG), rng=RNG)),
     ("baseline", lambda: sweep_components(PAIR, baseline="cell99")),
     ("got 0", lambda: homogeneity(ONE_RUN)),
 ]

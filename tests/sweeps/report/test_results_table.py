@@ -49,7 +49,6 @@ def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
     settings |= dict(ci_queries_low=delta - 0.016, ci_queries_high=delta + 0.016)
     settings |= dict(num_seeds_system=3, num_seeds_baseline=3, num_queries=43, family_size=2)
     settings |= dict(correction="holm", wins=30, ties=3, losses=10)
-    settings |= dict(predicted_false_positive_rate=0.12)
     return CellComparison(**(settings | changes))
 
 
