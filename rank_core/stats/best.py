@@ -235,15 +235,18 @@ class Rivalry:
         test, R_JJ = self._tests, self._correlation(b, others)
         # A limit needs no third digit of its level, of which the draws take most of the time.
         level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
-        moderated_KK = stats.t.isf(level, test.moderated_df) * test.moderated_error
+        place = (b, others)
+        moderated_J = stats.t.isf(level, test.moderated_df[place]) * test.moderated_error[place]
         own_level = alpha if test.agree[b] else level
-        t_KK = stats.t.isf(own_level, test.found.welch.at_level(2 * own_level))
-        own_KK = np.where(test.found.se_both > 0, t_KK * test.found.se_both, 0.0)
+        welch, se_J = test.found.welch.part(place), test.found.se_both[place]
+        t_J = stats.t.isf(own_level, welch.at_level(2 * own_level))
+        own_J = np.where(se_J > 0, t_J * se_J, 0.0)
         # Where nothing varies between the queries, the exact permutation's p or no limit.
-        certain_KK = (test.variance_queries > 0) | (test.found.p_least / 2 < own_level)
-        half_KK = np.where(certain_KK, np.fmax(own_KK, moderated_KK), math.inf)
-        half_KK[self._few] = math.inf
-        return np.asarray(half_KK[b, others])
+        least_J = np.broadcast_to(test.found.p_least, test.variance_queries.shape)[place]
+        certain_J = (test.variance_queries[place] > 0) | (least_J / 2 < own_level)
+        half_J = np.where(certain_J, np.fmax(own_J, moderated_J), math.inf)
+        half_J[self._few[place]] = math.inf
+        return half_J
 
     def _tables(
         self, i: int, V_s_KK: Floats, V_e_KK: Floats, runs_KK: Floats

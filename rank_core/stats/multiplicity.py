@@ -27,6 +27,10 @@ NUM_DRAWS = 65536
 comparisons fewer, down to an eighth (.5%)."""
 _NUMBERS = 2**19
 
+MOST_DRAWN = 128
+"""The most comparisons whose correlations count: the time of drawing grows with the square of their
+number, in a set of the best with the cube. Of more of them the effective number is Bonferroni's."""
+
 _SMALLEST = 1e-300  # of the p-values whose effective number is drawn
 _ROUNDING = 1e-9  # a correlation matrix may lack this much of being positive definite
 
@@ -90,8 +94,8 @@ def effective_number(
     p and of the matrices are families of their own; `two_sided` is whether the p-values are."""
     p_F, R_FKK = np.asarray(p, dtype=np.float64), np.asarray(correlation_KK, dtype=np.float64)
     K = R_FKK.shape[-1]
-    if K == 1:
-        return np.ones(p_F.shape)
+    if K == 1 or K > MOST_DRAWN:
+        return np.full(p_F.shape, float(K))
     num_draws = num_draws or max(min(NUM_DRAWS, _NUMBERS // K), NUM_DRAWS // 8)
     if R_FKK.size > _REMEMBERED:
         return _drawn_number(p_F, R_FKK, two_sided, num_draws)
@@ -119,25 +123,56 @@ def _known_number(
 
 def _drawn_number(p_F: Floats, R_FKK: Floats, two_sided: bool, num_draws: int) -> Floats:
     K = R_FKK.shape[-1]
-    normal_NK, tail_N = _draws(K, num_draws)
+    z_FNK, tail_N = _joint(R_FKK, num_draws), _draws(K, num_draws)[1]
+    # By symmetry it suffices to put the chosen comparison into its upper tail.
+    tail_F = np.maximum(p_F / 2 if two_sided else p_F, _SMALLEST)
+    limit_F = -special.ndtri(tail_F)[..., None, None]
     # Every comparison is the chosen one equally often, which a random choice reaches only on
-    # average.
+    # average. Given that it is in its tail, the others are normal around their regression.
     one_N = np.arange(num_draws) % K
+    gap_FN = -special.ndtri(tail_F[..., None] * tail_N) - z_FNK[..., np.arange(num_draws), one_N]
+    # In blocks that a processor's cache holds; each begins with the first comparison.
+    rows = max(_BLOCK // K**2, 1) * K
+    slope_FBK = np.swapaxes(R_FKK[..., np.arange(min(rows, num_draws)) % K], -1, -2).copy()
+    reached_FN = np.empty(gap_FN.shape)
+    for start in range(0, num_draws, rows):
+        block = slice(start, min(start + rows, num_draws))
+        size = block.stop - start
+        z_FBK = slope_FBK[..., :size, :] * gap_FN[..., block, None]
+        z_FBK += z_FNK[..., block, :]
+        reached_FBK = (np.abs(z_FBK, out=z_FBK) if two_sided else z_FBK) >= limit_F
+        # The chosen one is in its tail by construction; rounding must not say otherwise.
+        reached_FBK[..., np.arange(size), one_N[:size]] = True
+        reached_FN[..., block] = np.count_nonzero(reached_FBK, axis=-1)
+    # A mean of K equal parts may be rounded to less than 1 / K.
+    return np.clip(K * (1 / reached_FN).mean(axis=-1), 1.0, K)
+
+
+_BLOCK = 2**16  # numbers
+
+
+def _joint(R_FKK: Floats, num_draws: int) -> Floats:
+    """Draws of all statistics, (..., N, K): those of the last family are kept, as the search for a
+    level asks for several numbers of one family."""
+    if R_FKK.size > _KEPT:
+        return _drawn(R_FKK, num_draws)
+    return _kept_joint(R_FKK.shape, R_FKK.tobytes(), num_draws)
+
+
+_KEPT = 2**16  # numbers of the matrices whose draws are kept
+
+
+@lru_cache(maxsize=1)
+def _kept_joint(shape: tuple[int, ...], correlation: bytes, num_draws: int) -> Floats:
+    return _drawn(np.frombuffer(correlation).reshape(shape), num_draws)
+
+
+def _drawn(R_FKK: Floats, num_draws: int) -> Floats:
+    K = R_FKK.shape[-1]
     # Differences with one baseline may be linearly dependent: a trace of the identity keeps the
     # matrix positive definite.
     factor_FKK = np.linalg.cholesky((1 - _ROUNDING) * R_FKK + _ROUNDING * np.eye(K))
-    # By symmetry it suffices to put the chosen comparison into its upper tail.
-    tail_F = np.maximum(p_F / 2 if two_sided else p_F, _SMALLEST)
-    z_FNK = normal_NK @ np.swapaxes(factor_FKK, -1, -2)
-    # Given that comparison `one` is in its tail, the others are normal around their regression.
-    beyond_FN = -special.ndtri(tail_F[..., None] * tail_N)
-    gap_FN = beyond_FN - z_FNK[..., np.arange(num_draws), one_N]
-    z_FNK += np.swapaxes(R_FKK[..., one_N], -1, -2) * gap_FN[..., None]
-    reached_FNK = (np.abs(z_FNK) if two_sided else z_FNK) >= -special.ndtri(tail_F)[..., None, None]
-    # The chosen one is in its tail by construction; rounding must not say otherwise.
-    reached_FNK[..., np.arange(num_draws), one_N] = True
-    # A mean of K equal parts may be rounded to less than 1 / K.
-    return np.clip(K * (1 / reached_FNK.sum(axis=-1)).mean(axis=-1), 1.0, K)
+    return np.asarray(_draws(K, num_draws)[0] @ np.swapaxes(factor_FKK, -1, -2))
 
 
 @lru_cache(maxsize=32)

@@ -67,6 +67,11 @@ class WelchDf:
         with np.errstate(divide="ignore"):
             return 1 / np.asarray(self.first)
 
+    def part(self, place: Any) -> "WelchDf":
+        """Those at a place of the arrays."""
+        fields = (self.first, self.square, self.cubic, self.fewest)
+        return WelchDf(*(np.broadcast_to(one, np.shape(self.first))[place] for one in fields))
+
     def at_level(self, alpha: float) -> Any:
         """The degrees of freedom of a two-sided test, or an interval, at level alpha."""
         return self._at()(float(-special.ndtri(alpha / 2)))

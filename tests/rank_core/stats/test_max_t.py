@@ -50,6 +50,25 @@ def test_the_effective_number_is_that_of_the_one_factor_integral(two_sided, r):
             assert found == pytest.approx(exact, rel=0.015)
 
 
+def test_of_more_comparisons_than_are_drawn_the_effective_number_is_bonferroni_s():
+    size = multiplicity.MOST_DRAWN + 2
+    p = np.geomspace(1e-5, 0.9, size)
+    adjusted, by_holm = max_t(p, alike(size)), holm(p)
+    assert adjusted[:2].tolist() == by_holm[:2].tolist()
+    assert (adjusted <= by_holm).all() and (adjusted[2:50] < by_holm[2:50]).all()
+    assert family_level(0.05, alike(size)) == pytest.approx(0.05 / size)
+    assert effective_number([0.01, 0.2], alike(size)).tolist() == [size] * 2
+    assert effective_number(0.01, alike(size - 2)) < size - 2
+
+
+def test_the_search_for_a_level_draws_its_family_once(monkeypatch):
+    drawn_families = []
+    draw = multiplicity._drawn
+    monkeypatch.setattr(multiplicity, "_drawn", lambda *of: drawn_families.append(1) or draw(*of))
+    family_level(0.0432, alike(11, 0.321))
+    assert len(drawn_families) == 1
+
+
 def test_a_level_of_simultaneous_intervals_errs_with_alpha():
     level = family_level(0.05, alike(8))
     assert 0.05 / 8 < level < 0.05
