@@ -74,6 +74,8 @@ class _Launched:
 class BudgetLimit(Limit):
     """Holds back the blocks of a search which would not end within the budget."""
 
+    by_seed = True
+
     def __init__(
         self,
         search: Search,

@@ -96,7 +96,7 @@ class Attempts:
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
             self._again.remove(due)
-        trial = due[1] if due else self.events.search.next()
+        trial = due[1] if due else self.events.search.next(self.slots)
         if trial:
             # The process of a slot goes from trial to trial. Were it any free process, a trial that
             # waits for the first one of a new slot would be given each that is free, and no process

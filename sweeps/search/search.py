@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class Limit:
 
     held_back = ""  # the reason why no more trials start
     admitted: Collection[str] = ()  # names of trials that may start in any case
+    by_seed = False  # trials start seed by seed
 
     def admits(self, trial: Trial) -> bool:
         """True if a trial may start now; without `held_back`, that is not known yet."""
@@ -155,11 +157,11 @@ class Search(ABC):
             return len(self.ahead), sum(trial.cost for trial in self._ahead())
         return len(self._waiting), self._cost_waiting
 
-    def next(self) -> Trial | None:
-        """The trial to launch now; None: none at this moment. Called several times a second, and
-        after every end of a trial, until `over`. Waiting costs warm processes, so it is any trial
-        that will be needed."""
-        while trial := next(self._ahead(), None):
+    def next(self, slots: int = 1) -> Trial | None:
+        """The trial to launch now, of as many at a time as there are `slots`; None: none at this
+        moment. Called several times a second, and after every end of a trial, until `over`. Waiting
+        costs warm processes, so it is any trial that will be needed."""
+        while trial := self._first(slots):
             if self.limit.admits(trial):
                 self._launched.add(trial.name)
                 self._waits_no_more(trial.name)
@@ -168,6 +170,10 @@ class Search(ABC):
             if not self.limit.held_back:
                 return None
         return None
+
+    def _first(self, slots: int) -> Trial | None:
+        """The trial whose turn it is."""
+        return next(self._ahead(), None)
 
     @property
     def complete(self) -> bool:
@@ -215,8 +221,15 @@ class Search(ABC):
         update_sweep_file(self.records, **facts, search=dict(self.described()), trials=trials)
 
 
+EARLY = 4.0
+"""A trial has its turn where what waits would keep all slots for less than this many times its own
+length: forecasts err, and a long trial that starts last is what a sweep waits for."""
+
+
 class Listed(Search):
-    """All trials of the plan, seed by seed: the grid, or the drawn part of it."""
+    """All trials of the plan: the grid, or the drawn part of it. They start seed by seed, so that a
+    sweep that ends early has about as many seeds of every cell; several at a time also longest
+    first, as soon as a long one could be the last to end."""
 
     uses_results = False
 
@@ -229,6 +242,25 @@ class Listed(Search):
     def decide(self) -> Decision:
         """All trials, whatever their results."""
         return Decision(tuple(self.plan.trials()), final=True)
+
+    def begin(self) -> Search:
+        """Decides, once."""
+        super().begin()
+        waiting = reversed(self._waiting.values())
+        self._by_cost = sorted(waiting, key=lambda trial: trial.cost)  # and some that wait no more
+        return self
+
+    def _first(self, slots: int) -> Trial | None:
+        trial = super()._first(slots)
+        if trial is None or slots == 1:
+            return trial
+        if self.limit.by_seed:
+            of_seed = takewhile(lambda ahead: ahead.seed == trial.seed, self._ahead())
+            return max(of_seed, key=lambda ahead: ahead.cost)
+        while self._by_cost[-1].name not in self._waiting:
+            self._by_cost.pop()
+        longest = self._by_cost[-1]
+        return longest if EARLY * longest.cost >= self._cost_waiting / slots else trial
 
 
 def competitors(plan: Plan) -> list[PlannedCell]:

@@ -35,6 +35,10 @@ SMALLEST = {
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "position_curve": ("--simulations", "1", "--settings", "1"),
     "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
+    "schedule": (
+        *("--plans", "window_stride", "--slots", "2", "--seeds", "1"),
+        *("--collection", "{collection}", "--backbone", "{backbone}"),
+    ),
     "scoring": ENCODER,
     "storage_ways": ("--size", "tiny"),
     "sweep_needs": ("--documents", "40", "--queries", "20"),
@@ -54,6 +58,7 @@ SLOW = {
     "modelled_mfu",
     "launches",
     "runtimes",
+    "schedule",
     "scoring",
     "training",
     "sweep_needs",

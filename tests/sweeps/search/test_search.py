@@ -19,6 +19,7 @@ from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.proposing import propose
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Listed, Search, search_class
+from tests.benchmarks.schedule import Cluster, InPlanOrder, Lengths, clusters, simulated
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
 
@@ -256,3 +257,41 @@ def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of):
     proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
     assert "at most 16 trials" in "\n".join(search_class("gp").plan_lines(proposing))
     assert list(Listed.plan_lines(plan_of(*SIX))) == []
+
+
+def launched(search: Listed, slots: int) -> list[tuple[str, int]]:
+    """(cell, seed) of all trials in the order of their launch."""
+    return [(trial.cell.cell, trial.seed) for trial in iter(lambda: search.next(slots), None)]
+
+
+LONG_LAST = Lengths((1.0,) * 20 + (10.0,), (0.4,) * 20 + (4.0,))
+
+
+@pytest.mark.parametrize("cluster", clusters(8), ids=lambda cluster: cluster.name)
+def test_no_long_trial_is_what_the_slots_wait_for_at_the_end(cluster: Cluster):
+    before, least = simulated(LONG_LAST.search(InPlanOrder, 5), LONG_LAST.hours, cluster)
+    after, _ = simulated(LONG_LAST.search(Listed, 5), LONG_LAST.hours, cluster)
+    assert before > 1.3 * least
+    assert after <= 1.05 * least
+
+
+def test_one_slot_and_trials_of_one_length_take_the_order_of_the_plan():
+    in_plan_order = launched(LONG_LAST.search(InPlanOrder, 5), 8)
+    assert launched(LONG_LAST.search(Listed, 5), 1) == in_plan_order
+    alike = Lengths((3.0,) * 21, (4.0,) * 21)
+    assert launched(alike.search(Listed, 5), 64) == in_plan_order
+
+
+def test_an_early_end_leaves_about_as_many_seeds_of_every_cell():
+    many = Lengths((1.0,) * 99 + (2.0,), (2.0,) * 99 + (4.0,))
+    half = launched(many.search(Listed, 10), 4)[:500]
+    assert {seed for _, seed in half} == set(range(5))
+
+
+def test_under_a_budget_seeds_start_in_turn_and_the_longest_of_each_first():
+    search = LONG_LAST.search(Listed, 3)
+    search.limit.by_seed = True
+    order = launched(search, 8)
+    assert [seed for _, seed in order] == [0] * 21 + [1] * 21 + [2] * 21
+    assert [order[at][0] for at in (0, 21, 42)] == ["cell20"] * 3
+    assert order[1:21] == [(f"cell{i}", 0) for i in range(20)]
