@@ -55,7 +55,7 @@ CONFIGURATION = Experiment(
 SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
 SHARED = (
     *("collection", "backbone", "model", "profile", "seeds", "engine", "cpus_per_worker"),
-    *("gpus_per_worker", "storage", "smoke_test"),
+    *("gpus_per_worker", "accelerator", "storage", "smoke_test"),
 )
 """Flags of the other sweeps that this one has."""
 

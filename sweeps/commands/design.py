@@ -53,6 +53,7 @@ from sweeps.store.test_options import TestOptions
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.clusters import NONE as NO_CLUSTERS
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
+from sweeps.systems.machines import CPUS
 from sweeps.systems.runs import run_systems
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
@@ -70,7 +71,6 @@ FORMATS = (".png", ".svg")
 _SHARES = (1 / 4, 1 / 2, 1, 2, 4)  # of the comparison's queries: columns of the power table
 _PARTS = (1, 2, 4)  # a design scores so many parts of the queries
 _SAMPLE = "evaluation.max_test_queries"
-_CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
 
 
 PLANNED_SEEDS = (3, 5, 10, 20)
@@ -694,7 +694,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
         return None
     names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
     workers, cpus, gpus = (float(sweep.about.flags.get(name, 1)) for name in names)
-    gpus = 0.0 if sweep.about.versions.get("device", "") in _CPUS else gpus
+    gpus = 0.0 if sweep.about.versions.get("device", "") in CPUS else gpus
     devices = workers * (gpus or cpus)
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)

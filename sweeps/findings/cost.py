@@ -3,13 +3,14 @@
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.finding import Finding, Unit
 from sweeps.systems.costs import costs_of
+from sweeps.systems.machines import CPUS
 
 LINK = "what-you-may-say"
 
 
 def rows(analysis: Analysis) -> list[Finding]:
-    """The cost of the choice and of the baseline, and of a sweep that reads chunks once what it
-    read."""
+    """The cost of the choice and of the baseline, of a sweep that reads chunks once what it read,
+    and the hours of each kind of device where there are several."""
     sweep, choice, costs = analysis.sweep, analysis.choice, costs_of(analysis.sweep)
     names = dict.fromkeys([choice.cell if choice else "", sweep.baseline])
     found = [
@@ -26,4 +27,7 @@ def rows(analysis: Analysis) -> list[Finding]:
         for name, count in (("read", read), ("of a run for each system", apart)):
             name = f"encoder tokens {name}"
             found.append(Finding("cost", name, about, count, unit=Unit.COUNT, link=LINK))
+    for device, hours in sweep.hours.items() if len(sweep.hours) > 1 else ():
+        unit = "core-hours" if device in CPUS else "GPU-hours"
+        found.append(Finding("cost", unit, device, hours, unit=Unit.NUMBER, link=LINK))
     return found

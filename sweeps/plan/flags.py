@@ -234,6 +234,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             least=-math.inf,
         ),
         Flag(
+            "--accelerator",
+            "KIND",
+            "the kind of GPU whose nodes run the trials, by Ray's name, such as A100",
+            needs=(Need("engine", ("local",), without=True),),
+        ),
+        Flag(
             "--max-slots",
             "N",
             SLOTS_HELP,

@@ -79,6 +79,7 @@ class Options:
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
+    accelerator: str | None  # the kind of GPU, by Ray's name
     max_slots: int | None  # trials at a time; a cluster may grow to them
     max_gpu_hours: float | None  # core-hours where there is no GPU
     checkpoint_minutes: float  # 0: no checkpoints

@@ -5,12 +5,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, unknown
 from sweeps.plan.options import Options
 from sweeps.terminal.text import numbered
 
 CLUSTER, MACHINE = "the cluster", "this machine"
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
+KIND = "accelerator_type:"  # of the names of Ray's resources
+OF_KIND = 0.001  # of the one of a node, as Ray itself asks for a kind
 Node = Mapping[str, float]
 """The amounts of a node's resources by Ray's names, such as CPU and GPU."""
 
@@ -25,11 +27,18 @@ class Resources:
     threads: int  # of a worker
     slots: int
     max_slots: int | None = None  # --max-slots
+    accelerator: str = ""  # the kind of GPU of its nodes; any
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """What a worker needs, by Ray's names."""
+        kind = {f"{KIND}{self.accelerator}": OF_KIND} if self.accelerator else {}
+        return {"CPU": self.cpus, "GPU": self.gpus} | kind
 
     def fit(self, nodes: Sequence[Node]) -> int:
         """The number of trials that these nodes hold at a time."""
-        needs, n = {"CPU": self.cpus, "GPU": self.gpus}, self.num_workers
-        trials = sum(workers_on(node, needs) for node in nodes) // n
+        n = self.num_workers
+        trials = sum(workers_on(node, self.needs) for node in nodes) // n
         if n > 1:  # the Tune trial of a group needs a little of a core besides its workers
             cpus = sum(node.get("CPU", 0.0) for node in nodes)
             trials = min(trials, _whole(cpus, n * self.cpus + DRIVER_CPU))
@@ -39,9 +48,9 @@ class Resources:
         """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""
         if not self.gpus:
             return 0
-        needs = {"CPU": self.cpus, "GPU": self.gpus}
-        by_gpus = sum(workers_on(node, {"GPU": self.gpus}) for node in nodes)
-        unused = by_gpus - sum(workers_on(node, needs) for node in nodes)
+        but_cores = self.needs | {"CPU": 0.0}
+        by_gpus = sum(workers_on(node, but_cores) for node in nodes)
+        unused = by_gpus - sum(workers_on(node, self.needs) for node in nodes)
         return unused // _whole(1.0, self.gpus)
 
 
@@ -62,7 +71,7 @@ def _whole(amount: float, each: float) -> int:
 def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Resources:
     """The resources of a trial at a `place`, `CLUSTER` or `MACHINE`, with these nodes. Raises
     `BadInput` for those that it can never provide."""
-    nodes = list(nodes)
+    nodes = _of_kind(list(nodes), options.accelerator, place)
     cpus, gpus = (sum(node.get(name, 0.0) for node in nodes) for name in ("CPU", "GPU"))
     gpus_per_worker = options.gpus_per_worker
     if gpus_per_worker is None:
@@ -73,6 +82,7 @@ def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Reso
         *(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker),
         slots=0,
         max_slots=options.max_slots,
+        accelerator=options.accelerator or "",
     )
     slots = needed.fit(nodes)
     if slots < 1:
@@ -90,6 +100,16 @@ def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Reso
             )
         )
     return replace(needed, slots=min(slots, options.max_slots or slots))
+
+
+def _of_kind(nodes: Sequence[Node], accelerator: str | None, place: str) -> Sequence[Node]:
+    """The nodes with this kind of GPU; all, where none is asked for."""
+    if accelerator is None:
+        return nodes
+    if held := [node for node in nodes if node.get(f"{KIND}{accelerator}")]:
+        return held
+    names = {name.removeprefix(KIND) for node in nodes for name in node if name.startswith(KIND)}
+    raise unknown(f"--accelerator of {place}", accelerator, sorted(names))
 
 
 def _largest(nodes: Sequence[Node]) -> str:

@@ -65,7 +65,7 @@ class Attempts:
 
     def __init__(self, events: TrialEvents, resources: Resources, nodes: Nodes) -> None:
         self.events, self.resources, self.nodes = events, resources, nodes
-        self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
+        self.needs = resources.needs  # of each worker
         self.num_workers = resources.num_workers
         self._most = resources.slots  # trials at a time for which there are nodes, or may be
         self._here: int | None = None  # those for which there are nodes
@@ -187,7 +187,11 @@ class Attempts:
 
     def _tell_waiting(self, now: float, waiting: int) -> None:
         """What the trials wait for whose process drives a group that has no workers yet."""
-        each = " and ".join(f"{n:g} {name}" for name, n in self.needs.items() if n)
+        amounts = {
+            "CPU": self.resources.cpus,
+            self.resources.accelerator or "GPU": self.resources.gpus,
+        }
+        each = " and ".join(f"{n:g} {name}" for name, n in amounts.items() if n)
         for attempt in self.live.values():
             if attempt.waits is None or now - attempt.waits < TELL_SECONDS:
                 continue

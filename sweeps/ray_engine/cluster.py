@@ -22,7 +22,7 @@ from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.options import Options, cluster_address, cluster_file
-from sweeps.plan.resources import CLUSTER, Node, Resources, resources_of, workers_on
+from sweeps.plan.resources import CLUSTER, KIND, OF_KIND, Node, Resources, resources_of, workers_on
 from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import PEER_SECONDS, WAIT_SECONDS
@@ -36,7 +36,6 @@ NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
-KIND = "accelerator_type:"  # of the names of Ray's resources
 WITHOUT_BF16 = {"K80", "P4", "P100", "V100", "T4"}
 """Ray's names of the GPUs before Ampere, which have no bf16 in hardware."""
 WITH_BF16 = re.compile(r"A\d+G?|L\d+S?|H\d+|G?B\d+")
@@ -206,6 +205,7 @@ def trial_resources(options: Options) -> Resources:
 def _wait_for_a_node(options: Options) -> Resources:
     """Waits until the cluster holds a trial; an autoscaler starts nodes for what is asked for."""
     needed = {"CPU": options.cpus_per_worker, "GPU": options.gpus_per_worker or 0.0}
+    needed |= {f"{KIND}{options.accelerator}": OF_KIND} if options.accelerator else {}
     bundle = {name: float(amount) for name, amount in needed.items() if amount}
     # An autoscaler starts nodes only for what is asked for, and no trial asks before its resources
     # are known.
@@ -276,13 +276,14 @@ def _cluster_config() -> dict[str, Any]:
     return config
 
 
-def precision_of_gpus() -> str:
-    """The precision in 16 bits that all kinds of GPUs of the cluster have in hardware, also of
-    those that its autoscaler may start; "" where that is not known of all kinds."""
+def precision_of_gpus(accelerator: str = "") -> str:
+    """The precision in 16 bits that this kind of GPU has in hardware, or all kinds of the cluster,
+    also of those that its autoscaler may start; "" where that is not known of all kinds."""
     types = _cluster_config().get("available_node_types", {})
     kinds = {name for node in types.values() for name in node["resources"]}
     kinds |= {name for node in ray.nodes() if node["Alive"] for name in node["Resources"]}
     found = {name.removeprefix(KIND) for name in kinds if name.startswith(KIND)}
+    found = {accelerator} if accelerator else found
     if found & WITHOUT_BF16:
         return "fp16"
     return "bf16" if found and all(map(WITH_BF16.fullmatch, found)) else ""
@@ -300,7 +301,10 @@ def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
         with connected(options.num_workers, options.code):
             resources = trial_resources(options)
             task = ray.remote(work).options(
-                num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0
+                num_cpus=resources.cpus,
+                num_gpus=resources.gpus,
+                resources={n: x for n, x in resources.needs.items() if n.startswith(KIND)},
+                max_retries=0,
             )
             return resources, ray.get(task.remote())
     except ray.exceptions.WorkerCrashedError:
@@ -324,7 +328,9 @@ def can_run(needs: Mapping[str, float], num_workers: int = 1, unfit: Collection[
 def free_text(needs: Mapping[str, float]) -> str:
     """What of the needed resources is free in the cluster now, in words."""
     free = ray.available_resources()
-    amounts = [f"{free.get(name, 0.0):g} {name}" for name, amount in needs.items() if amount]
+    amounts = [
+        f"{free.get(name, 0.0):g} {name}" for name, amount in needs.items() if amount > OF_KIND
+    ]
     return f"{' and '.join(amounts)} free"
 
 

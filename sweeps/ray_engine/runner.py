@@ -115,7 +115,9 @@ def _with_precision(options: Options, resources: Resources, records: Records) ->
     """With the precision that `auto` is on all GPUs of the sweep, decided by those of the cluster
     and noted for later commands: nodes of another kind, which may join, compute alike."""
     known = options.auto_precision
-    decided = "" if "cuda" in known or not resources.gpus else precision_of_gpus()
+    decided = ""
+    if resources.gpus and "cuda" not in known:
+        decided = precision_of_gpus(resources.accelerator)
     if not decided:
         return options
     precision = {**known, "cuda": decided}
@@ -136,7 +138,7 @@ def _nodes(events: TrialEvents, options: Options) -> Nodes:
 
 def _require_a_node(resources: Resources, nodes: Nodes) -> None:
     """Raises `BadInput` where all nodes that hold a trial cannot work."""
-    needs = {"CPU": resources.cpus, "GPU": resources.gpus}, resources.num_workers
+    needs = resources.needs, resources.num_workers
     if nodes.unfit and can_run(*needs) and not can_run(*needs, nodes.unfit):
         raise BadInput(f"no node of the cluster can work: {nodes.reasons()}")
 
@@ -353,8 +355,7 @@ def _cause(error: BaseException) -> Exception:
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     resources: Resources = config["resources"]
-    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
-    bundles = [{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle]
+    bundles = [{"CPU": DRIVER_CPU} if resources.num_workers > 1 else resources.needs]
     # Tune gives a free process to a trial with an equal request. No node has a label of slots, so
     # that this one holds everywhere and tells the requests of slots apart.
     labels = avoiding(config["avoid"]) | {"ranksweep/slot": f"!{config['slot']}"}

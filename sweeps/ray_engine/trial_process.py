@@ -118,7 +118,7 @@ def run_group(
     from sweeps.ray_engine.group_network import NodeAddressConfig
 
     scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
-    per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
+    per_worker = {name: amount for name, amount in resources.needs.items() if amount}
     trainer = TorchTrainer(
         partial(_in_group, worker),
         train_loop_config=config,

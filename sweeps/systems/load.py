@@ -43,7 +43,7 @@ from sweeps.systems.clusters import (
     clusters_from,
     queries_of_sweep,
 )
-from sweeps.systems.machines import Machines, machines_of
+from sweeps.systems.machines import Machines, hours_on, machines_of
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
@@ -109,6 +109,8 @@ class Sweep:
     serving: Serving | None = None
     machines: Mapping[str, Machines] = field(default_factory=dict)
     """{cell: what its trials were computed on}, of a sweep on disk."""
+    hours: Mapping[str, float] = field(default_factory=dict)
+    """{device: the GPU-hours, or core-hours, of its trials}, likewise."""
     indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
     """{cell: its index} where every cell ranks the whole collection by one."""
     clusters: Clusters | None = None  # of the queries, where the tests have them
@@ -245,6 +247,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         collections={"": file.measures},
         indexes=index_facts(records, file.cells, states),
         machines=machines_of(states),
+        hours=hours_on(states, file.flags),
         notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,
         look=number_of_look(
             read_accesses(records.folder / ACCESS_FILE),

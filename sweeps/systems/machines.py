@@ -3,10 +3,13 @@ it: a difference between them may then be one of machines."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
 
+CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")
+"""Devices of trials without a GPU."""
 Machines = Mapping[str, tuple[str, ...]]
 """{fact of the machines: its values over the trials of a cell}."""
 FACTS = {"device": "", "precision": "training.precision", "torch": ""}
@@ -34,6 +37,21 @@ def machines_of(states: Iterable[State]) -> dict[str, Machines]:
             for fact in FACTS.keys() & state.facts["versions"].keys():
                 own.setdefault(fact, set()).add(state.facts["versions"][fact])
     return {cell: {f: tuple(sorted(own[f])) for f in own} for cell, own in found.items()}
+
+
+def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, float]:
+    """{device: the GPU-hours, or core-hours, of its finished trials with an encoder}, by the flags
+    of the sweep's command; what lost attempts took is not among them."""
+    names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
+    workers, cpus, gpus = (float(flags.get(name) or 1) for name in names)
+    found: dict[str, float] = {}
+    for state in states:
+        if state.status.used and state.facts["encoder_tokens"]:
+            device = state.facts["versions"].get("device", "")
+            units = workers * (cpus if device in CPUS else gpus)
+            seconds = state.facts["train_seconds"] + state.facts["eval_seconds"]
+            found[device] = found.get(device, 0.0) + seconds / 3600 * units
+    return found
 
 
 def unlike_sides(

@@ -8,6 +8,7 @@ import ray
 from rank_core.errors import BadInput
 from sweeps.plan.options import parse
 from sweeps.ray_engine import cluster as resources
+from sweeps.ray_engine.runner import _request
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_slots_are_counted_by_node_and_by_gpu(monkeypatch, nodes, words, slots):
     monkeypatch.setattr(ray, "nodes", lambda: nodes_of(*nodes))
     wanted = resources.trial_resources(options(*words))
     assert wanted.slots == slots == resources.slots_now(wanted)[0]
-    needs = {"CPU": wanted.cpus, "GPU": wanted.gpus}
+    needs = wanted.needs
     held, more = wanted.num_workers * slots, wanted.num_workers * (slots + 2)
     assert resources.can_run(needs, held) and not resources.can_run(needs, more)
 
@@ -118,3 +119,36 @@ def test_gpus_that_stand_idle_for_want_of_cpus_are_named(monkeypatch):
     wide = resources.trial_resources(options("--cpus-per-worker", "8"))
     assert resources.idle_text(wide).startswith("12 GPUs idle: with 8 CPU a worker")
     assert resources.idle_text(resources.trial_resources(options())) == ""
+
+
+A100, T4 = (EIGHT | {f"accelerator_type:{kind}": 1.0} for kind in ("A100", "T4"))
+
+
+def test_a_sweep_is_held_to_the_kind_of_gpu_that_it_asks_for(monkeypatch):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(HEAD, A100, T4, T4))
+    held = {
+        kind: resources.trial_resources(options("--accelerator", kind)) for kind in ("A100", "T4")
+    }
+    assert {kind: own.slots for kind, own in held.items()} == {"A100": 8, "T4": 16}
+    assert resources.trial_resources(options()).slots == 24
+    for kind, own in held.items():
+        [bundle] = _request({"resources": own, "avoid": [], "slot": 0}).bundles
+        assert bundle == {"CPU": 1.0, "GPU": 1.0, f"accelerator_type:{kind}": 0.001}
+    wide = resources.trial_resources(options("--accelerator", "A100", "--cpus-per-worker", "8"))
+    assert resources.idle_text(wide).startswith("6 GPUs idle")  # of its nodes alone
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(HEAD, T4))
+    assert not resources.can_run(wide.needs) and resources.slots_now(wide)[0] == 0
+
+
+def test_a_kind_of_gpu_that_no_node_has_is_refused_with_those_there_are(monkeypatch):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of(HEAD, A100, T4))
+    with pytest.raises(BadInput, match=r"A10G.*A100.*T4"):
+        resources.trial_resources(options("--accelerator", "A10G"))
+    with pytest.raises(BadInput, match="--accelerator"):
+        options("--accelerator", "A100", "--engine", "local")
+
+
+def test_an_autoscaler_is_asked_for_the_kind_of_gpu(cluster, monkeypatch):
+    worker = {"CPU": 8, "GPU": 1, "accelerator_type:A100": 1}
+    cluster(now={}, head={"CPU": 0}, worker=worker, max_workers=4)
+    assert resources.trial_resources(options("--accelerator", "A100")).slots == 4

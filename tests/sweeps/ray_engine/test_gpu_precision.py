@@ -37,18 +37,26 @@ def test_the_kinds_of_all_nodes_decide(monkeypatch, nodes, startable, precision)
     assert cluster.precision_of_gpus() == precision
 
 
+def test_a_sweep_on_one_kind_has_its_precision(monkeypatch):
+    monkeypatch.setattr(cluster, "_cluster_config", dict)
+    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node("A100"), node("T4")])
+    assert [cluster.precision_of_gpus(kind) for kind in ("", "A100", "T4")] == [
+        *("fp16", "bf16", "fp16")
+    ]
+
+
 def test_the_first_command_decides_for_all_later_ones(records, plan_of, monkeypatch):
     description_of(plan_of(*SMALL), []).write(records)
     options = parse([], prog="window_stride.py", description="")
     on_gpus = replace(SLOTS, gpus=1.0)
-    monkeypatch.setattr(runner, "precision_of_gpus", lambda: "bf16")
+    monkeypatch.setattr(runner, "precision_of_gpus", lambda kind: "bf16")
     assert runner._with_precision(options, SLOTS, records).auto_precision == {}
     first = runner._with_precision(
         replace(options, auto_precision={"cpu": "fp32"}), on_gpus, records
     )
     assert first.auto_precision == {"cpu": "fp32", "cuda": "bf16"}
     assert read_sweep_file(records).auto_precision == first.auto_precision
-    monkeypatch.setattr(runner, "precision_of_gpus", lambda: "fp16")
+    monkeypatch.setattr(runner, "precision_of_gpus", lambda kind: "fp16")
     assert runner._with_precision(first, on_gpus, records) == first
 
 

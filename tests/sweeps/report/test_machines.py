@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.findings import cost
+from sweeps.findings.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.store.records import sealed
-from sweeps.store.sweep_file import Cell
+from sweeps.store.sweep_file import Cell, own_digest
 from sweeps.systems.load import load_sweep
 from sweeps.systems.machines import unlike_sides
 from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
@@ -59,6 +61,28 @@ def test_what_ran_on_both_kinds_alike_or_without_an_encoder_is_no_finding(tmp_pa
     assert unlike_sides({FIRST: mixed, SECOND: mixed}, pairs, cells) == []
     [row] = unlike_sides(sweep.machines | {SECOND: mixed}, pairs, cells)
     assert (row.fact, row.of_system, row.of_baseline) == ("device", mixed["device"], ("Tesla T4",))
+
+
+@pytest.mark.parametrize("gpus", [None, 0.5])
+def test_hours_are_counted_by_the_kind_of_device(tmp_path, gpus):
+    folder = sweep_on(tmp_path / "sweep", {FIRST: T4})
+    about = json.loads((folder / "sweep.json").read_text())
+    about |= {"start": ["python"], "settings": {}, "smoke_test": False}
+    about["flags"] = {"num_workers": 2} | ({"gpus_per_worker": gpus} if gpus else {})
+    del about["checksum"]
+    about["checksum"] = own_digest(about)
+    (folder / "sweep.json").write_text(json.dumps(about))
+    sweep = load_sweep(folder)
+    trials = sweep.used.assign(on=[T4 if c == FIRST else A100 for c in sweep.used["cell"]])
+    seconds = (trials["train_seconds"] + trials["eval_seconds"]).groupby(
+        [own["device"] for own in trials["on"]]
+    )
+    rows = {row.about: row for row in cost.rows(analyse(sweep)) if row.name == "GPU-hours"}
+    assert rows.keys() == {T4["device"], A100["device"]}
+    for device, own in seconds.sum().items():
+        assert rows[device].value == pytest.approx(own / 3600 * 2 * (gpus or 1))
+    alike = analyse(load_sweep(sweep_on(tmp_path / "alike", {})))
+    assert not [row for row in cost.rows(alike) if "hours" in row.name]
 
 
 def test_a_precision_that_is_compared_on_purpose_is_no_finding():
