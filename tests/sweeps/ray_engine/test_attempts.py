@@ -39,8 +39,9 @@ def fails(attempts, tune_id, reason="ValueError: x"):
 
 
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
-    trial = attempts.events.search.ahead[0]
-    for number in range(LIMITS["process died"] + 1):
+    trial = begin(attempts, "first")
+    lost(attempts, "first")
+    for number in range(LIMITS["process died"]):
         assert begin(attempts, str(number)) is trial
         lost(attempts, str(number))
     assert attempts.events.search.told == [(trial.name, "failed")]
