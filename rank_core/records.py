@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rank_core.arguments import id_or_number, several, takes
 from rank_core.errors import unknown
@@ -104,6 +105,34 @@ class Collection:
     unranked: int = 0
     language: str = ""
     leaves_own_out: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        documents: Any,
+        splits: Mapping[str, Mapping[str, Any]],
+        *,
+        name: str = "mine",
+        first_stage: str = "",
+        language: str = "",
+    ) -> "Collection":
+        """A collection of data frames, dictionaries, or datasets of Hugging Face, for `run` and
+        `plan`; its contents are hashed. `documents` are {doc_id: text} or a frame of doc_id and
+        text, and each split has `queries` (query_id, text), `qrels` (query_id, doc_id, relevance)
+        and `candidates` (query_id, doc_id, score), without which BM25 ranks. Raises `BadInput`.
+
+        Examples:
+            >>> import ranksweep
+            >>> split = {"queries": {"q1": "open a file"}, "qrels": {"q1": {"d1": 1}}}
+            >>> mine = ranksweep.Collection.of({"d1": "open(path)"}, {"test": split})
+            >>> mine.name, mine.splits["test"].queries
+            ('mine', {'q1': 'open a file'})
+        """
+        from rank_core.data.written import collection_of  # brings in pandas
+
+        return collection_of(
+            documents, splits, name=name, first_stage=first_stage, language=language
+        )
 
 
 def evaluated_splits(collection: Collection) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The public names for Python, each imported on first use; `ranksweep.pt` is for PyTerrier.
 
-Sweeps and comparisons: `run`, `load`, `compare`, `measure`; they return `Sweep`, `Comparison` and
-`MeasuredRun`. A model in use: `Reranker`. The parts: `TrialConfig`, `run_trial`,
-`load_collection`, `read_run`, `read_qrels`, `per_query`, `compare_cells`, `mixture`,
+Sweeps and comparisons: `run`, `plan`, `load`, `compare`, `measure`; they return `Sweep`,
+`SweepPlan`, `Comparison` and `MeasuredRun`. A model in use: `Reranker`. The parts: `TrialConfig`,
+`run_trial`, `load_collection`, `read_run`, `read_qrels`, `per_query`, `compare_cells`, `mixture`,
 `choose_alpha`. A question file and code of your own: `Experiment`, `Grid`, `main`, `Backbone`,
 `Ranker`, `Collection`, `Split`. Bad input raises `BadInput`.
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:  # for editors, type checkers and the API reference
     from ranksweep.api import compare as compare
     from ranksweep.api import load as load
     from ranksweep.api import measure as measure
+    from ranksweep.api import plan as plan
     from ranksweep.api import run as run
+    from ranksweep.planned import SweepPlan as SweepPlan
     from ranksweep.results import Comparison as Comparison
     from ranksweep.results import Sweep as Sweep
     from sweeps.launch.command import main as main
@@ -63,10 +65,12 @@ _PUBLIC = {
     "Ranker": "rank_core.models.ranker",
     "Split": "rank_core.records",
     "Sweep": "ranksweep.results",
+    "SweepPlan": "ranksweep.planned",
     "compare": "ranksweep.api",
     "load": "ranksweep.api",
     "main": "sweeps.launch.command",
     "measure": "ranksweep.api",
+    "plan": "ranksweep.api",
     "run": "ranksweep.api",
     **dict.fromkeys(rank_core.__all__, "rank_core"),
 }
@@ -87,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

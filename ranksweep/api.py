@@ -1,4 +1,4 @@
-"""Sweeps, comparisons and measures from Python: `run`, `load`, `compare` and `measure`."""
+"""Sweeps, comparisons and measures from Python: `run`, `plan`, `load`, `compare`, `measure`."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -12,7 +12,9 @@ from rank_core.arguments import (
     Kind,
     by_name,
     flag,
+    got,
     id_or_number,
+    is_frame,
     is_number,
     items_of,
     names,
@@ -33,16 +35,22 @@ from rank_core.data.groups import frame_clusters
 from rank_core.data.named_files import named_qrels
 from rank_core.data.readers import gathered_groups
 from rank_core.data.trec import RankedFile
+from rank_core.data.written import folder_of
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.home import lend_home
-from rank_core.records import Qrels
+from rank_core.records import Collection, Qrels
 from rank_core.settings.config import setting_type
 from rank_core.stats.corrections import CORRECTION_NAMES
+from ranksweep.by_value import is_object, reference_of
+from ranksweep.flags import SweepFlags
+from ranksweep.planned import SweepPlan
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import SET, sources_of, systems_of
 from sweeps.commands.run import sweep_of
+from sweeps.engine.trial_events import TOLD
 from sweeps.findings.analysis import analyse
-from sweeps.launch.command import launch
+from sweeps.launch.command import dry_run, launch
+from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS, written
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
@@ -109,6 +117,22 @@ def _seeds(name: str, value: Any) -> int | tuple[int, ...]:
     return tuple(several(whole(), "a list of seeds", least=1)(name, value))
 
 
+OBJECTS = ("model.name", "training.loss", "evaluation.measures")
+"""Settings that a class or a function can be given for."""
+
+
+def _collection(name: str, value: Any) -> str | Path:
+    """A collection's name or folder; a `Collection` is written to the cache."""
+    if isinstance(value, Collection):
+        return folder_of(value)
+    if is_frame(value) or isinstance(value, Mapping):
+        raise BadInput(
+            f"{name} must be a name, a folder or a Collection: Collection.of(documents=..., "
+            f"splits={{'test': {{'queries': ..., 'qrels': ...}}}}) makes one, got {got(value)}"
+        )
+    return path(name, value)
+
+
 def _settings(name: str, value: Any) -> dict[str, str]:
     """{dotted setting: its value, or the values of a list, as on a command line}."""
     named = by_name("{setting: a value, or a list of values to sweep}")(name, value)
@@ -122,6 +146,9 @@ def _word(setting: str, value: Any) -> str:
     items = items_of(value)
     if items is not None and not items:
         raise refused(setting, "a value or a list of values", value)
+    if setting in OBJECTS:
+        value = reference_of(value, setting) if is_object(value) else value
+        items = items and [reference_of(o, setting) if is_object(o) else o for o in items]
     for item in [unwrapped(value)] if items is None else items:
         if not isinstance(item, str | bool | int | float | PathLike):
             raise refused(setting, "a text, a number, True or False, or a list of these", item)
@@ -136,31 +163,88 @@ def _flags(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     for one in flags:
         if one not in FLAGS:
             raise unknown("flag of a sweep", one, FLAGS)
-    return {one: optional(_OF_FLAGS[FLAGS[one].kind])(one, own) for one, own in flags.items()}
+    given = {
+        one: reference_of(own, one) if one == "model" and is_object(own) else own
+        for one, own in flags.items()
+    }
+    return {one: optional(_OF_FLAGS[FLAGS[one].kind])(one, own) for one, own in given.items()}
+
+
+def _callbacks(name: str, value: Any) -> tuple[object, ...]:
+    """Objects with a method of `TOLD`."""
+    found = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for one in found:
+        if not any(callable(getattr(one, told, None)) for told in TOLD):
+            raise refused(name, f"objects with a method {', '.join(TOLD)}", one)
+    return found
 
 
 @takes(
     sweep=path,
-    collection=optional(path),
+    collection=optional(_collection),
     backbone=optional(path),
     seeds=optional(_seeds),
     settings=optional(_settings),
     flags=_flags,
 )
-def run(
+def plan(
     sweep: str | Path,
     *,
-    collection: str | Path | None = None,
+    collection: str | Path | Collection | None = None,
     backbone: str | Path | None = None,
     seeds: int | Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
-    **flags: Any,
+    **flags: Unpack[SweepFlags],
+) -> SweepPlan:
+    """The plan of `run` with the same arguments, as frames: its cells with their tokens and time,
+    its cost, and what it says and warns of. Nothing is launched or written; a batch of each kind of
+    trial is measured, or none with `machines="8xH100@2.5"`, which models their time. Raises
+    `BadInput` where `run` would.
+
+    Examples:
+        >>> import ranksweep
+        >>> planned = ranksweep.plan("my_sweep.toml", engine="local", seeds=2)
+        >>> planned.cells[["cell", "trials"]]
+             cell  trials
+        0  random       2
+        1    BM25       1
+    """
+    from rank_core.process_state import kept  # PyTorch, which the other doors do not need
+
+    given = cast(Any, flags)
+    with kept():
+        experiment, words, more = _words(str(sweep), collection, backbone, seeds, settings, given)
+        return SweepPlan(dry_run(experiment, [*words, "--dry-run"], **more))
+
+
+@takes(
+    sweep=path,
+    collection=optional(_collection),
+    backbone=optional(path),
+    seeds=optional(_seeds),
+    settings=optional(_settings),
+    callbacks=_callbacks,
+    flags=_flags,
+)
+def run(
+    sweep: str | Path,
+    *,
+    collection: str | Path | Collection | None = None,
+    backbone: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    callbacks: object = (),
+    **flags: Unpack[SweepFlags],
 ) -> Sweep:
     """The sweep of this name or file, after `ranksweep run` has trained what is missing: the same
     call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
-    `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
-    `BadInput`, also where no trial has finished.
+    `confirm=True`. `collection` is a name, a folder or a `Collection`; `model` and the settings
+    model.name, training.loss and evaluation.measures take a class or a function, also of a
+    notebook, which workers get by value. `callbacks` are objects whose methods started(name,
+    config), finished(name, config) and failed(name, config) are called. Trials that failed are
+    named in the lines it prints, and in `trials`. Raises `BadInput`, also where no trial has
+    finished.
 
     Examples:
         >>> import ranksweep
@@ -172,22 +256,27 @@ def run(
     """
     from rank_core.process_state import kept  # PyTorch, which the other doors do not need
 
+    given = cast(Any, flags)
     with kept():
-        return load(_launched(str(sweep), collection, backbone, seeds, settings, flags))
+        if given.get("dry_run"):
+            raise BadInput("a dry run has no trials to return: ranksweep.plan has its plan")
+        experiment, words, more = _words(str(sweep), collection, backbone, seeds, settings, given)
+        told = cast(tuple[object, ...], callbacks)
+        return load(str(launch(experiment, words, callbacks=told, **more).where))
 
 
-def _launched(
+def _words(
     sweep: str,
-    collection: str | Path | None,
+    collection: str | Path | Collection | None,
     backbone: str | Path | None,
     seeds: int | Sequence[int] | None,
     settings: Mapping[str, Any] | None,
     flags: dict[str, Any],
-) -> str:
-    """Where the sweep is, after all its trials."""
+) -> tuple[Experiment, list[str], dict[str, Any]]:
+    """The experiment of a sweep, the words of its command line, and what else `launch` takes."""
     lend_home()
     found = sweep_of(sweep)
-    if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
+    if isinstance(found, ModuleType) or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
     if seeds is not None and flags.get("num_seeds") is not None:
         raise BadInput(
@@ -201,7 +290,7 @@ def _launched(
     words += [f"{name}={word}" for name, word in (settings or {}).items()]
     experiment, doc, preset = found
     call = f"ranksweep.run({sweep!r})"
-    return str(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+    return experiment, words, {"doc": doc, "prog": call, "preset": preset}
 
 
 def _one_run(name: str, value: Any) -> RankedFile:

@@ -1,16 +1,19 @@
 """The results of `run`, `load` and `compare`: a sweep, a comparison, their tested table."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.arguments import flag, path, takes, text
+from rank_core.arguments import by_name, flag, path, takes, text
 from rank_core.errors import unknown
 from rank_core.stats.compare import CellComparison
+from sweeps.commands.export import main as export_main
 from sweeps.findings.analysis import Analysis
+from sweeps.findings.every import findings
 from sweeps.report.comparison import RunComparison
 from sweeps.report.comparison_files import all_pairs, comparison_text, write_files
 from sweeps.report.figures import figures
@@ -201,6 +204,65 @@ class Sweep:
             ('MaxP 40/20 +BM25', 'dev')
         """
         return self._analysis.choice
+
+    @property
+    def best(self) -> str:
+        """The name in the table of the system that the sweep chose on dev; empty where nothing has
+        finished.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.load("results/window_stride/woods").best
+            'MaxP 40/20 +BM25'
+        """
+        return self._analysis.choice.label if self._analysis.choice else ""
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """A row for each cell with the settings that it reads, by their dotted names.
+
+        Examples:
+            >>> import ranksweep
+            >>> settings = ranksweep.load("results/window_stride/woods").settings
+            >>> list(settings["system"])
+            ['FirstP 40', 'MaxP 40/20']
+        """
+        sweep = self._analysis.sweep
+        return pd.DataFrame(
+            {"system": sweep.label(cell.cell), **cell.config} for cell in sweep.cells
+        )
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """The findings of the report: question, name, about, value, low, high, p and more.
+
+        Examples:
+            >>> import ranksweep
+            >>> found = ranksweep.load("results/window_stride/woods").findings
+            >>> {"question", "value", "low", "high"} <= {*found.columns}
+            True
+        """
+        return pd.DataFrame([asdict(own) for own in findings(self._analysis)])
+
+    @takes(to=path, flags=by_name("flags of `ranksweep export`"))
+    def export(self, to: str | Path, **flags: Any) -> Path:
+        """Write the model that the sweep chose into a new folder, as `ranksweep export` with its
+        flags: cell="MaxP 40/20", force=True. Raises `BadInput`, also where no weights were kept.
+
+        Examples:
+            >>> import ranksweep
+            >>> sweep = ranksweep.load("results/window_stride/woods")
+            >>> sweep.export("model", cell="FirstP 40")  # without kept weights
+            Traceback (most recent call last):
+            ...
+            rank_core.errors.BadInput: ...
+        """
+        words = [self._analysis.sweep.stored.uri, "--to", str(to)]
+        for name, value in flags.items():
+            if value not in (None, False):
+                words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        export_main(words)
+        return Path(to)
 
     def table(self) -> TestedTable:
         """The tested table of all systems and measures.

@@ -157,7 +157,7 @@ def load_own(path: str) -> Collection:
                 f"{shown(collection)}"
             )
         _check(what, collection)
-        content_hash = collection.content_hash or _content_hash(collection)
+        content_hash = collection.content_hash or contents_hash(collection)
     language = collection.language and language_code(collection.language, f"{what}: language")
     collection = replace(collection, language=language)
     ranked_here = not any(split.candidates for split in collection.splits.values())
@@ -251,9 +251,9 @@ def _plain(qrels: Qrels) -> Qrels:
     return {q: {doc_id: int(grade) for doc_id, grade in own.items()} for q, own in qrels.items()}
 
 
-def _content_hash(collection: Collection) -> str:
-    """16 hex digits over everything that a trial reads."""
-    digest = hashlib.sha256()
+def contents_hash(collection: Collection, about: str = "") -> str:
+    """16 hex digits over everything that a trial reads, and a text `about` it."""
+    digest = hashlib.sha256(about.encode())
     for document in sorted(collection.documents.items()):
         digest.update(json.dumps(document).encode())
     for name, split in sorted(collection.splits.items()):

@@ -1,6 +1,8 @@
 """The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
 search and the screen."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,9 +17,13 @@ from sweeps.store.records import Records
 from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
 
+TOLD = ("started", "finished", "failed")
+"""The methods of a caller's object that are called with a trial, where it has them."""
+
 
 class TrialEvents:
-    """The events of a sweep's trials, which its engine calls in the driver."""
+    """The events of a sweep's trials, which its engine calls in the driver. `callbacks` are objects
+    of the caller of Python, which are told of the ends of trials too; what they raise is logged."""
 
     def __init__(
         self,
@@ -26,9 +32,10 @@ class TrialEvents:
         search: Search,
         screen: Screen,
         weights: KeptWeights,
+        callbacks: Sequence[object] = (),
     ) -> None:
         self.records, self.mlflow, self.search, self.screen = records, mlflow, search, screen
-        self.weights = weights
+        self.weights, self._callbacks = weights, callbacks
 
     def started(self, trial: Trial) -> None:
         """An attempt begins."""
@@ -36,6 +43,7 @@ class TrialEvents:
         self.search.limit.started(trial)
         self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
+        self._tell("started", trial)
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
@@ -63,6 +71,15 @@ class TrialEvents:
             self.search.limit.lost(trial)
         else:
             self.search.ended(trial, end.status)
+            self._tell("finished" if end.result else "failed", trial)
+
+    def _tell(self, what: str, trial: Trial) -> None:
+        for one in self._callbacks:
+            try:
+                if call := getattr(one, what, None):
+                    call(trial.name, trial.config)
+            except Exception:
+                logging.getLogger(__name__).exception("callback %r of %s failed", one, what)
 
     def gave_up(self, trial: Trial) -> None:
         """An attempt was given up with its engine, without a fault of its own; it runs again."""

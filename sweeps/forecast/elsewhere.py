@@ -12,7 +12,7 @@ from torch import nn
 from rank_core.encoders.checkpoint import without_memory
 from rank_core.errors import BadInput
 from rank_core.models import model_class
-from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate, wall_seconds
+from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.plan.machines import GPUS, KNOWN_BY, Machines
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, PlannedCell, Trial
@@ -135,7 +135,7 @@ def _total(
     """The time of all trials on some GPUs, and the money where a price is known."""
     estimates = (forecast.trials.get(trial.cell.cell) for trial in missing)
     seconds = [one.seconds for one in estimates if one]
-    wall = calibration.interval(wall_seconds(seconds, forecast.slots))
+    wall = forecast.wall(missing, calibration)
     hours = [s * forecast.units / 3600 for s in calibration.interval(sum(seconds))]
     low, middle, high = map(duration, wall)
     text = (

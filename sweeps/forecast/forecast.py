@@ -55,7 +55,7 @@ from rank_core.training.train import Streams, train
 from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
-from sweeps.plan.plan import Plan, PlannedCell
+from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import (
     Tokens,
     index_of,
@@ -139,6 +139,17 @@ class Forecast:
     seconds: float  # of measuring
     device: str
     threads: int
+
+    def wall(self, trials: Iterable[Trial], calibration: Calibration) -> tuple[float, float, float]:
+        """(low, middle, high) of the seconds until the last of these trials has ended."""
+        estimates = (self.trials.get(trial.cell.cell) for trial in trials)
+        seconds = [one.seconds for one in estimates if one]
+        groups = wall_seconds([self.group_seconds] * len(seconds), self.slots)
+        low, middle, high = (
+            amount + self.start_seconds + groups
+            for amount in calibration.interval(wall_seconds(seconds, self.slots))
+        )
+        return low, middle, high
 
 
 def forecast(plan: Plan, options: Options) -> Forecast:

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput
@@ -17,7 +18,7 @@ from sweeps.terminal.command_line import heed_interrupts, run_command
 from sweeps.terminal.text import print_error
 
 if TYPE_CHECKING:
-    from sweeps.launch.sweep import Outcome
+    from sweeps.launch.sweep import DryRun, Outcome
 
 ENGINE_LOST = 1
 
@@ -83,14 +84,32 @@ def launch(
     doc: str | None = None,
     prog: str = "",
     preset: Preset | None = None,
+    callbacks: Sequence[object] = (),
 ) -> "Outcome":
     """The outcome of a sweep's command line. Raises `BadInput`, and `EngineLost` where the engine
     or the storage is gone for good."""
     options = _options(experiment, argv, doc=doc, prog=prog, preset=preset)
+    options = replace(options, callbacks=tuple(callbacks))
     from sweeps.launch.sweep import run_sweep
 
     heed_interrupts()
     return run_sweep(experiment.called(options.name), options, list(argv))
+
+
+def dry_run(
+    experiment: Experiment,
+    argv: Sequence[str],
+    *,
+    doc: str | None = None,
+    prog: str = "",
+    preset: Preset | None = None,
+) -> "DryRun":
+    """The plan of a sweep's command line and its forecast; nothing is launched or written. Raises
+    `BadInput` where the command would."""
+    options = _options(experiment, argv, doc=doc, prog=prog, preset=preset)
+    from sweeps.launch.sweep import plan_sweep
+
+    return plan_sweep(experiment.called(options.name), options)
 
 
 def check(

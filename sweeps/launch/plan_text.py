@@ -16,7 +16,7 @@ from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
 from rank_core.units import size_text
-from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
+from sweeps.forecast.forecast import Calibration, Forecast
 from sweeps.launch.index_lines import index_lines
 from sweeps.plan.description import evaluated, evaluated_qrels
 from sweeps.plan.effects import beyond_data
@@ -44,6 +44,14 @@ CAPTION = (
 
 def plan_text(plan: Plan, *, finished: int) -> str:
     """The plan: cells and trials, the chunks and costs of each cell, and the excluded cells."""
+    lines = [*map(wrapped, plan_lines(plan, finished=finished)), "", *_cell_lines(plan)]
+    lines += CAPTION
+    lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
+    return "\n".join(lines)
+
+
+def plan_lines(plan: Plan, *, finished: int) -> list[str]:
+    """What a plan says above its table: a paragraph for each, behind what it is about."""
     collection, base = plan.inputs.collection, plan.base
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
@@ -62,7 +70,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     times += f" ({once} deterministic, run once)" if once else ""
     if once == len(plan.cells):
         times = "; all deterministic, one run each"
-    head = [
+    return [
         plan.experiment.question,
         "",
         f"collection  {collection.name} ({collection.content_hash}): "
@@ -89,10 +97,6 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"trials      {numbered(len(plan.cells), 'cell')}{times}"
         + (f", {finished} of them done" if finished else ""),
     ]
-    lines = [*map(wrapped, head), "", *_cell_lines(plan)]
-    lines += CAPTION
-    lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
-    return "\n".join(lines)
 
 
 def _without_effect(plan: Plan) -> Iterator[str]:
@@ -297,9 +301,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
     tokens = sum(estimate.tokens for estimate in trials)
     trained = sum(estimate.trained for estimate in trials)
     seconds = [estimate.seconds for estimate in trials]
-    wall = calibration.interval(wall_seconds(seconds, forecast.slots))
-    groups = wall_seconds([forecast.group_seconds] * len(seconds), forecast.slots)
-    low, middle, high = (amount + forecast.start_seconds + groups for amount in wall)
+    low, middle, high = forecast.wall(missing, calibration)
     lows, hours, highs = (
         amount * forecast.units / 3600 for amount in calibration.interval(sum(seconds))
     )

@@ -21,7 +21,14 @@ from sweeps.engine.kept_weights import KeptWeights, lacking
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.forecast.elsewhere import elsewhere_text, modelled
-from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
+from sweeps.forecast.forecast import (
+    Calibration,
+    Forecast,
+    calibrate,
+    forecast,
+    real_seconds,
+    slots_of,
+)
 from sweeps.launch.at_home import home_lines
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
 from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
@@ -47,6 +54,7 @@ from sweeps.plan.description import (
     write_description,
 )
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.machines import Machines
 from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import our_command
 from sweeps.plan.options import Options, cluster_address, cluster_file
@@ -88,6 +96,16 @@ DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS, INTERRUPTED_SECONDS = 60.0, 3.0  # for MLflow at the end, and after Ctrl-C
 
 
+class DryRun(NamedTuple):
+    """A plan with the time of its trials that are still to run; nothing was launched."""
+
+    plan: Plan
+    missing: tuple[Trial, ...]
+    costs: tuple[Forecast, ...]  # of this machine, or of each that --for names
+    calibration: Calibration
+    machines: tuple[Machines, ...] = ()  # of --for
+
+
 class Outcome(NamedTuple):
     """The exit code of a sweep's command, and the folder or URI of the sweep."""
 
@@ -116,6 +134,22 @@ def run_sweep(
         return _sweep(own, options, argv, records, shortlist, check=check)
     except StorageAway as error:
         raise EngineLost(str(error)) from None
+
+
+def plan_sweep(experiment: Experiment, options: Options) -> DryRun:
+    """The plan of a sweep and its forecast. Raises `BadInput` where its command would."""
+    records = Records(Storage(options.storage), experiment.name)
+    check_storage(records, options)
+    if not options.machines:
+        _check_machine(options)
+    plan = make_plan(experiment, options)
+    records = sweep_on(records, plan.inputs.collection)
+    check_same_sweep(plan, options, records)
+    reported_queries(plan, str(options.tests.clusters))
+    known = Known(plan, records, options)
+    dry = _dry(plan, known, options)
+    _check_budget(plan, known, options, dry.costs)
+    return dry
 
 
 def _sweep(
@@ -465,18 +499,33 @@ def _dry_run(plan: Plan, records: Records, options: Options, tested: Sequence[Te
 
 def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
     """The time of the trials that are still to run."""
-    missing = [trial for trial in plan.trials() if not known.status(trial)]
-    if not missing:
+    dry = _dry(plan, known, options)
+    if not dry.missing:
         return
     if options.machines:
-        there = [(own, modelled(plan, own, options)) for own in options.machines]
-        say("\n" + elsewhere_text(plan, missing, there, calibrate([])))
-        costs = [own for _, own in there]
+        there = [*zip(options.machines, dry.costs, strict=True)]
+        say("\n" + elsewhere_text(plan, dry.missing, there, dry.calibration))
     else:
-        costs = [forecast(plan, options)]
-        calibration = calibrate(real_seconds(known.states.values(), costs[0]))
-        say("\n" + forecast_text(missing, costs[0], calibration, stops=plan.search.kind.stops))
-    for own in costs:  # a budget that the run would refuse
+        stops = plan.search.kind.stops
+        say("\n" + forecast_text(dry.missing, dry.costs[0], dry.calibration, stops=stops))
+    _check_budget(plan, known, options, dry.costs)
+
+
+def _dry(plan: Plan, known: "Known", options: Options) -> DryRun:
+    """The time of the trials that are still to run, here or on the machines of --for."""
+    missing = tuple(trial for trial in plan.trials() if not known.status(trial))
+    if not missing:
+        return DryRun(plan, (), (), calibrate([]))
+    if options.machines:
+        costs = tuple(modelled(plan, own, options) for own in options.machines)
+        return DryRun(plan, missing, costs, calibrate([]), options.machines)
+    costs = (forecast(plan, options),)
+    return DryRun(plan, missing, costs, calibrate(real_seconds(known.states.values(), costs[0])))
+
+
+def _check_budget(plan: Plan, known: "Known", options: Options, costs: Iterable[Forecast]) -> None:
+    """Raises `BadInput` for a budget that the run would refuse."""
+    for own in costs:
         search = Listed(plan, known.status, known.records).begin()
         limit_to_budget(search, options, known.states, own)
 
@@ -539,7 +588,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     live = NotebookText() if in_notebook() else LiveText() if in_place else None
     primary = search.plan.base.evaluation.measures[0]
     screen = Screen(search, primary, known.states, live=live)
-    events = TrialEvents(search.records, mlflow, search, screen, known.weights)
+    events = TrialEvents(search.records, mlflow, search, screen, known.weights, options.callbacks)
     progress = ProgressFile(events)
     try:
         if options.engine == "local":

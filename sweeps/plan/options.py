@@ -99,6 +99,7 @@ class Options:
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
     auto_precision: Mapping[str, str] = field(default_factory=dict)
     """{cpu or cuda: what `training.precision=auto` is there in the sweep}."""
+    callbacks: tuple[object, ...] = ()  # of a caller of Python, told of the sweep's trials
 
     @property
     def gpu_share(self) -> float:

@@ -18,7 +18,7 @@ __all__ = ["no_figures"]
     [
         ({"sweep": "window_strid"}, "did you mean window_stride"),
         ({"sweep": "scaling"}, "call `ranksweep run scaling` in a shell"),
-        ({"sweep": "window_stride", "dry_run": True}, "call `ranksweep run window_stride` in a"),
+        ({"sweep": "window_stride", "dry_run": True}, "ranksweep.plan has its plan"),
         ({"sweep": "window_stride", "num_sees": 3}, "did you mean num_seeds"),
         ({"sweep": "window_stride", "seeds": [1, 1]}, "--seeds must be different"),
         ({"sweep": "window_stride", "settings": {"chunking.windw": 3}}, "mean chunking.window"),

@@ -1,0 +1,44 @@
+"""Writes ranksweep/flags.py, the keywords of `run` and `plan`, from the declaration of the flags:
+`python -m docs.tools.flags_module > ranksweep/flags.py`."""
+
+import textwrap
+
+from sweeps.plan.flags import FLAGS, Flag
+
+APART = ("collection", "backbone", "seeds")
+"""Flags that are arguments of their own."""
+HEAD = '''"""The flags of a sweep as keywords, for editors and type checkers. Generated from
+sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
+
+from typing import Literal, TypedDict
+
+
+class SweepFlags(TypedDict, total=False):
+    """The flags of `ranksweep run SWEEP --help`, by their names in Python."""
+'''
+
+
+def text() -> str:
+    """The module."""
+    return HEAD + "".join(map(_keyword, (f for n, f in FLAGS.items() if n not in APART)))
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"'
+
+
+def _keyword(flag: Flag) -> str:
+    kind = flag.kind.__name__
+    if flag.choices:
+        kind = f"Literal[{', '.join(map(_quoted, flag.choices))}]"
+    elif flag.name == "model":
+        kind = "str | type"
+    words = " ".join(flag.help.replace("%(default)s", str(flag.default)).replace(
+        "%(default)g", str(flag.default)).split())  # fmt: skip
+    lines = textwrap.wrap(words, 88)
+    about = "\n    ".join(lines)
+    return f'\n    {flag.name}: {kind}\n    """{about}"""\n'
+
+
+if __name__ == "__main__":
+    print(text(), end="")

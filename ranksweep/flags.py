@@ -1,0 +1,127 @@
+"""The flags of a sweep as keywords, for editors and type checkers. Generated from
+sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
+
+from typing import Literal, TypedDict
+
+
+class SweepFlags(TypedDict, total=False):
+    """The flags of `ranksweep run SWEEP --help`, by their names in Python."""
+
+    fields: str
+    """field names in a folder's files: id=doc_id,body=text"""
+
+    model: str | type
+    """ranking model (ranksweep models lists them)"""
+
+    profile: str
+    """settings of a paper: clean, boytsov2022, boytsov2025, zhang2021, cedr2019, parade2020,
+    keyb2022"""
+
+    init_from: str
+    """start from the weights of this trial, or of a cell's trial with the same seed"""
+
+    test_on: str
+    """further collections that every trained model ranks: names as of --collection, NAME:SPLIT
+    where a split other than test is meant"""
+
+    num_seeds: int
+    """seeds 1 to N (default: 3)"""
+
+    search: str
+    """grid, random, tpe, gp, race, asha (default: grid); asha needs Ray, and another run may
+    stop other trials"""
+
+    num_configs: int
+    """number of configurations besides the baseline"""
+
+    search_seed: int
+    """random seed of the search itself (default: 1)"""
+
+    race_delta: float
+    """differences smaller than D count as ties in a race (default: 0)"""
+
+    asha_eta: int
+    """keep the best 1/N at each rung (default: 3)"""
+
+    asha_min_epochs: int
+    """epochs before the first ASHA decision (default: 1)"""
+
+    storage: str
+    """folder of the results"""
+
+    name: str
+    """name of the sweep's folder in the storage (default: the name of its question)"""
+
+    replace: bool
+    """replace the sweep in this folder, which has other settings; its trials are kept"""
+
+    tracking_uri: str
+    """tracking URI of MLflow, or none (default: SQLite in the storage)"""
+
+    alpha: float
+    """significance level"""
+
+    correct_over: Literal["measure", "table"]
+    """correct p over the comparisons of a measure with a baseline, or over all of the table:
+    measures, letters, collections"""
+
+    margin: float
+    """differences up to D of a measure count as practically equal"""
+
+    experiment_prefix: str
+    """prefix of the names of MLflow's experiments (default: none, or
+    $RANKSWEEP_EXPERIMENT_PREFIX)"""
+
+    clusters: str
+    """clusters of queries whose scores may be correlated: a file of query_id and cluster, auto
+    (queries that share relevant documents), or group (the field group of the queries)"""
+
+    verbose: bool
+    """also print the details: test, correction, seeds, unjudged documents"""
+
+    interpolate: Literal["best", "all", "none"]
+    """add rows interpolated with the first stage; best: those of the baseline and the best on
+    dev"""
+
+    weights_gib: float
+    """disk limit for saved weights in GiB; the best on dev are kept"""
+
+    engine: Literal["ray", "local"]
+    """ray, or local: one trial at a time in this process"""
+
+    num_workers: int
+    """workers per trial"""
+
+    cpus_per_worker: int
+    """CPU threads per worker"""
+
+    gpus_per_worker: float
+    """GPUs per worker (default: 1 where there are GPUs)"""
+
+    max_slots: int
+    """maximum number of trials at a time; a cluster may add its workers later"""
+
+    checkpoint_minutes: float
+    """minutes between checkpoints (default: 1.0; 0: no checkpoints)"""
+
+    checkpoint_gib: float
+    """disk limit of all checkpoints in GiB (default: half the disk)"""
+
+    max_gpu_hours: float
+    """budget in GPU-hours (core-hours without a GPU) over all commands of the sweep"""
+
+    dry_run: bool
+    """print the plan and launch nothing"""
+
+    machines: str
+    """with --dry-run: the hours on these GPUs (H100, H200, A100, L4), which need not be here,
+    and the money at @ the price of a GPU for an hour"""
+
+    prepare: bool
+    """download and tokenise on every node, then exit (no GPU needed)"""
+
+    smoke_test: bool
+    """run every step on a tiny sample, to test the set-up"""
+
+    confirm: bool
+    """retrain the best on dev and the baseline with fresh seeds"""
