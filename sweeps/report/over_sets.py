@@ -10,6 +10,7 @@ from sweeps.findings.unjudged import with_unjudged
 from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import RunComparison
 from sweeps.store.sweep_file import NoSweep, opened
+from sweeps.store.test_options import TestOptions
 from sweeps.systems.choice import choose
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import Sweep, load_sweep
@@ -49,9 +50,11 @@ def over_sets(sweep: Sweep, uri: str = "") -> OverSets | None:
         return None
     found = run_systems(
         {label: tuple(runs) for label, runs in systems.items()},
+        tests=_tests(sweep, systems),
         baselines=_baselines(sweep, systems),
+        measures=tuple(dict.fromkeys([sweep.primary, *sweep.measures])),
+        digits=sweep.digits,
         command=our_command("compare", *folders),
-        **_options(sweep, systems),
     )
     return _compared(found, sweep, (*left_out, *lacking))
 
@@ -92,20 +95,22 @@ def _baselines(sweep: Sweep, systems: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(label for label in own if label in systems) or (next(iter(systems)),)
 
 
-def _options(sweep: Sweep, systems: Mapping[str, list[TrainingRun]]) -> dict[str, Any]:
-    """The tests of the sweep's own table."""
-    about = sweep.about
-    seeds = {tuple(sorted({run.seed or 0 for run in runs})) for runs in systems.values()
-             if not all(run.deterministic for run in runs)}  # fmt: skip
-    return {
-        "measures": tuple(dict.fromkeys([sweep.primary, *sweep.measures])),
-        "alpha": about.tests.alpha,
-        "correction": sweep.tests.correction,
-        "correct_over": about.tests.correct_over,
-        "margin": about.tests.margin,
-        "paired_seeds": about.tests.paired_seeds and len(seeds) == 1,
-        "digits": sweep.digits,
+def _tests(sweep: Sweep, systems: Mapping[str, list[TrainingRun]]) -> TestOptions:
+    """The tests of the sweep's own table; seeds are paired where all trained systems have the
+    same."""
+    seeds = {
+        tuple(sorted({run.seed or 0 for run in runs}))
+        for runs in systems.values()
+        if not all(run.deterministic for run in runs)
     }
+    own = sweep.about.tests
+    return TestOptions(
+        alpha=sweep.tests.alpha,  # of its look
+        correction=sweep.tests.correction,
+        correct_over=own.correct_over,
+        margin=own.margin,
+        paired_seeds=own.paired_seeds and len(seeds) == 1,
+    )
 
 
 def _compared(found: RunSystems, sweep: Sweep, left_out: tuple[str, ...]) -> OverSets:

@@ -110,7 +110,7 @@ def test_an_index_larger_than_memory_is_searched_from_the_disk_and_said(monkeypa
 def test_a_full_disk_is_refused_before_anything_is_embedded(monkeypatch):
     monkeypatch.setattr(module, "_free_bytes", lambda: 1000)
     model = Counting()
-    with pytest.raises(BadInput, match=r"vectors need .* GB, and .* free"):
+    with pytest.raises(BadInput, match=r"vectors need .* KiB, and .* free"):
         index_of(model).vectors  # noqa: B018
     assert model.read == []
 

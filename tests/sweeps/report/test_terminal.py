@@ -108,7 +108,7 @@ def test_the_letters_are_explained_in_a_line_however_long_the_names(
         monkeypatch.setenv("COLUMNS", str(columns))
         for own in (found, renamed):
             line = marks_line(own)
-            assert len(line) <= columns and line.startswith("A, B") and "over queries" in line
+            assert len(line) <= columns and line.startswith("A, B") and "queries" in line
 
 
 def test_a_comparison_has_six_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
