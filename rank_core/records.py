@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 from rank_core.arguments import id_or_number, several, takes
@@ -14,6 +15,8 @@ Qrels = dict[str, dict[str, int]]
 """Judgments: {query_id: {doc_id: relevance}}."""
 
 
+_MAKER = "rank_core.data.written"
+"""What reads frames and the like as a `Collection`; it is above this module, as all readers are."""
 SPLITS = ("train", "dev", "test")
 EVALUATED = ("dev", "test")
 """The splits whose queries every trial ranks."""
@@ -128,11 +131,10 @@ class Collection:
             >>> mine.name, mine.splits["test"].queries
             ('mine', {'q1': 'open a file'})
         """
-        from rank_core.data.written import collection_of  # brings in pandas
-
-        return collection_of(
+        made: Collection = import_module(_MAKER).collection_of(
             documents, splits, name=name, first_stage=first_stage, language=language
         )
+        return made
 
 
 def evaluated_splits(collection: Collection) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pandas as pd
 
@@ -43,15 +43,14 @@ from rank_core.settings.config import setting_type
 from rank_core.stats.corrections import CORRECTION_NAMES
 from ranksweep.by_value import is_object, reference_of
 from ranksweep.flags import SweepFlags
-from ranksweep.planned import SweepPlan
 from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import SET, sources_of, systems_of
 from sweeps.commands.run import sweep_of
-from sweeps.engine.trial_events import TOLD
 from sweeps.findings.analysis import analyse
 from sweeps.launch.command import dry_run, launch
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS, written
+from sweeps.plan.options import TOLD
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
 from sweeps.store.sweep_file import opened
@@ -62,6 +61,9 @@ from sweeps.systems.load import load_sweep, with_clusters
 from sweeps.systems.runs import MEASURES, TIES, TREC_EVAL, query_set_names
 from sweeps.systems.sources import ranking_of, training_runs
 from sweeps.terminal.command_line import INTERPOLATE
+
+if TYPE_CHECKING:
+    from ranksweep.planned import SweepPlan
 
 
 def _clusters(name: str, value: Any) -> str | dict[str, str]:
@@ -195,7 +197,7 @@ def plan(
     seeds: int | Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
     **flags: Unpack[SweepFlags],
-) -> SweepPlan:
+) -> "SweepPlan":
     """The plan of `run` with the same arguments, as frames: its cells with their tokens and time,
     its cost, and what it says and warns of. Nothing is launched or written; a batch of each kind of
     trial is measured, or none with `machines="8xH100@2.5"`, which models their time. Raises
@@ -210,6 +212,7 @@ def plan(
         1    BM25       1
     """
     from rank_core.process_state import kept  # PyTorch, which the other doors do not need
+    from ranksweep.planned import SweepPlan
 
     given = cast(Any, flags)
     with kept():

@@ -17,9 +17,6 @@ from sweeps.store.records import Records
 from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
 
-TOLD = ("started", "finished", "failed")
-"""The methods of a caller's object that are called with a trial, where it has them."""
-
 
 class TrialEvents:
     """The events of a sweep's trials, which its engine calls in the driver. `callbacks` are objects

@@ -107,6 +107,7 @@ LATE = {
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
     ("sweeps.tracking.registered_model", "rank_core.export.folder"): "brings in torch",
     ("ranksweep.api", "rank_core.process_state"): "brings in torch",
+    ("ranksweep.api", "ranksweep.planned"): "brings in torch",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 BY_NAME = {
@@ -114,6 +115,8 @@ BY_NAME = {
     "rank_core.data.made.stdlib_docstrings": "Python's modules, whose docstrings it collects",
     "rank_core.first_stage.languages": "the stemmer of a language",
     "rank_core.own_code": "a user's module",
+    "rank_core.records": "the maker of a collection, which stands above it",
+    "ranksweep.by_value": "the module of a user's class",
     "sweeps.commands.known": "the module of a command",
     "sweeps.commands.run": "the module of a sweep",
     "sweeps.search.search": "the module of a search",
