@@ -98,6 +98,9 @@ class SweepFlags(TypedDict, total=False):
     gpus_per_worker: float
     """GPUs per worker (default: 1 where there are GPUs)"""
 
+    accelerator: str
+    """the kind of GPU whose nodes run the trials, by Ray's name, such as A100"""
+
     max_slots: int
     """maximum number of trials at a time; a cluster may add its workers later"""
 

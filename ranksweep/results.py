@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from rank_core.arguments import by_name, flag, path, takes, text
 from rank_core.errors import unknown
 from rank_core.stats.compare import CellComparison
-from sweeps.commands.export import main as export_main
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.every import findings
 from sweeps.report.comparison import RunComparison
@@ -261,6 +260,8 @@ class Sweep:
         for name, value in flags.items():
             if value not in (None, False):
                 words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        from sweeps.commands.export import main as export_main  # imports torch
+
         export_main(words)
         return Path(to)
 

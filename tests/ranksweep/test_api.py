@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rank_core.data.trec import read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from ranksweep import compare, load
 from sweeps.__main__ import main
+from sweeps.store.test_options import TestOptions
 from sweeps.systems.runs import run_systems
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
@@ -96,12 +98,13 @@ def test_a_comparison_is_drawn_and_saved_and_names_its_options(
     found.save(str(tmp_path), pairs=True)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"index.html", "table.tex", "comparisons.csv", "pairs.csv"} <= names
-    with pytest.raises(TypeError, match=r"compare\(\) got an unexpected keyword argument 'out'"):
+    with pytest.raises(BadInput, match="unknown option of the tests 'out'; known: alpha, "):
         compare(systems, out=tmp_path)
     options = inspect.signature(compare).parameters
     own = set(inspect.signature(run_systems).parameters) - {"baselines", "command"}
     assert options.keys() == own | {"baseline"}
-    assert all(f"{name}: " in compare.__doc__ for name in options.keys() - {"systems", "qrels"})
+    named = {*options, *(field.name for field in fields(TestOptions))}
+    assert all(f"{name}: " in compare.__doc__ for name in named - {"systems", "qrels", "tests"})
     with pytest.raises(BadInput, match="qrels= in Python"):
         compare(systems)
 
@@ -178,11 +181,8 @@ def test_every_name_of_the_library_is_one_of_the_door() -> None:
 
 
 def test_both_comparisons_correct_by_the_same_rule_unless_told() -> None:
-    rules = [
-        inspect.signature(function).parameters["correction"].default
-        for function in (ranksweep.compare, ranksweep.compare_cells)
-    ]
-    assert rules == ["max-t"] * 2
+    of_cells = inspect.signature(ranksweep.compare_cells).parameters["correction"].default
+    assert of_cells == TestOptions().correction == "max-t"
 
 
 def test_the_measures_of_a_run_are_those_of_the_command(tmp_path, capsys) -> None:
