@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from rank_core.encoders.checkpoint import without_memory
+from rank_core.encoders.checkpoint import open_config, without_memory
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
@@ -38,10 +38,10 @@ class EncoderShape(NamedTuple):
 @lru_cache(maxsize=8)
 def shape_of(folder: Path) -> EncoderShape | None:
     """The shape of the encoder in a folder; None where transformers does not have it."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = open_config(folder.name, folder)
         model = without_memory(AutoModel, config)
         layers, size = int(config.num_hidden_layers), int(config.hidden_size)
     except Exception:  # of any kind: code of its own, a library's model

@@ -82,6 +82,7 @@ LATE = {
     ("rank_core.models.checks", "rank_core.models.runtimes"): "brings in torch",
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",
     ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
+    ("ranksweep.results", "sweeps.commands.export"): "brings in torch",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
     ("sweeps.report.comparison_files", "sweeps.report.files"): "draws",

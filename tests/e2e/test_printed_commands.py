@@ -42,7 +42,7 @@ RUN = {
     "sweeps/commands/status.py:_sweeps_below": "test_a_folder_of_sweeps_leads_to_one",
     "sweeps/commands/storage.py:_plan": "test_a_storage_is_cleaned_as_it_says",
     "sweeps/launch/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
-    "sweeps/launch/test_sets.py:report_on_sets": "test_the_line_of_all_test_sets_makes_a_table",
+    "sweeps/report/over_sets.py:over_sets": "test_the_line_of_all_test_sets_makes_a_table",
     "sweeps/launch/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
     "sweeps/launch/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
     "sweeps/systems/interpolation.py:missing_input": "test_a_missing_file_is_written_again",
@@ -75,7 +75,8 @@ NAMES = {
     "rank_core/settings/config.py:Model",
     "rank_core/settings/config.py:TrialConfig",
     "rank_core/settings/training.py:Training",
-    "ranksweep/api.py:_launched",
+    "ranksweep/api.py:_words",
+    "ranksweep/results.py:Sweep.export",
     "sweeps/__main__.py:_unknown",
     "sweeps/commands/doctor/examination.py:_sizes",
     "sweeps/commands/doctor/examination.py:asked_of",
@@ -228,8 +229,9 @@ def test_the_line_of_all_test_sets_makes_a_table(
     monkeypatch.chdir(tmp_path)
     marsh = other_texts(collection_folder, tmp_path / "marsh", seed=1)
     words = (*inputs, *SMALL, *FLAGS, "--test-on", marsh)
-    text = shell.run("run", "window_stride", *words)
-    table = shell.run_printed(text, "compare")
+    assert "marsh" in shell.run("run", "window_stride", *words)
+    [stored] = Path("results").glob("*/woods/report/sets/results.json")
+    table = shell.run_printed(json.loads(stored.read_text())["sweep"]["command"], "compare")
     assert "mean nDCG@10" in table and "marsh" in table
 
 

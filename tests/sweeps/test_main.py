@@ -31,6 +31,7 @@ NEEDED = {
     "design": TABLES,
     "derive": TABLES | TRAINING,
     "compare": TABLES - {"matplotlib"},
+    "latency": TABLES,
     "measure": TABLES,
     "models": TRAINING,
     "export": TABLES | TRAINING,

@@ -70,7 +70,7 @@ def test_counts_are_the_smallest_and_the_table_of_power_has_the_promised_sizes(p
 @pytest.mark.slow
 def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -> None:
     """The values of a sweep as a table of systems and seeds, and as a comparison wrote them."""
-    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60))
+    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60, correction="max-t"))
     words = ["--delta", ".1", "--seconds-per-seed", "60", "--seconds-per-query", ".1"]
     words += ["--gpu-hours", "9"]
     main([f"{tmp_path}/sweep", *words])
@@ -129,7 +129,7 @@ def test_a_trial_of_an_earlier_sweep_counts_once(pilot: Path) -> None:
 def test_a_difference_in_percent_is_refused_and_systems_may_be_without_clusters(
     tmp_path: Path, capsys: Any
 ) -> None:
-    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60))
+    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60, correction="max-t"))
     values = sweep.scores[sweep.scores["measure"] == sweep.primary]
     named = values.assign(system=[sweep.label(cell) for cell in values["cell"]])
     named.drop(columns=["cell", "split"]).to_csv(tmp_path / "values.csv", index=False)

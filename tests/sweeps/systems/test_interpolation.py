@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ from sweeps.report.terminal import table_text
 from sweeps.systems.choice import choose
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, interpolate_cells
-from sweeps.systems.load import load_sweep
+from sweeps.systems.load import Sweep, load_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -253,12 +254,18 @@ def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path)
     assert {*own.index} == {"first_stage", MAXP, FIRSTP}, "BM25, its own model, the baseline"
 
 
+def with_tests(sweep: Sweep, **options: Any) -> Sweep:
+    """The sweep with other tests."""
+    about = replace(sweep.about, tests=replace(sweep.about.tests, **options))
+    return replace(sweep, about=about)
+
+
 def test_a_row_with_the_first_stage_is_tested_against_its_model_by_run(folder: Path) -> None:
     """Its runs are those of the model, so run i is paired with run i, although the sweep declares
     no pairing."""
     sweep = with_interpolated(load_sweep(folder), "all")
     analysis = analyse(sweep)
-    assert not analysis.paired and not sweep.about.paired_seeds
+    assert not analysis.paired and not sweep.about.tests.paired_seeds
     found = {(c.measure, c.system): c for c in analysis.own_model_comparisons}
     assert found.keys() == {(m, row.name) for m in MEASURES for row in sweep.interpolated}
     for (measure, system), pair in found.items():
@@ -270,8 +277,7 @@ def test_a_row_with_the_first_stage_is_tested_against_its_model_by_run(folder: P
         unpaired = scope_test(scores[system], scores[pair.baseline])
         assert (pair.p_seeds, pair.p_both) == (test.p_seeds, test.p_both)
         assert pair.p_seeds != unpaired.p_seeds
-    about = replace(sweep.about, correct_over="table")
-    whole = analyse(replace(sweep, about=about, correction="holm"))
+    whole = analyse(with_tests(sweep, correction="holm", correct_over="table"))
     assert whole.num_families == 8, "two measures: cells, rows with BM25, against BM25, own models"
     assert {c.family_size for c in whole.own_model_comparisons} == {8 * 2}
     assert {c.family_size for c in whole.first_stage_comparisons} == {8 * 4}
@@ -319,7 +325,7 @@ def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: 
 def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, alpha: int) -> None:
     """With alpha 0 or 1 everywhere the row adds no hypothesis: Holm's p are those without it."""
     folder = write_ranked_sweep(tmp_path / "woods", num_queries=40, strengths=(-1.5, 0.6))
-    sweep = replace(with_interpolated(load_sweep(folder)), correction="holm")
+    sweep = with_tests(with_interpolated(load_sweep(folder)), correction="holm")
     weak, strong = sweep.interpolated
     assert set(weak.alphas.values()) == {(0.0,)} and weak.deterministic
     qrels = read_qrels(folder / "qrels/test.qrels")
