@@ -136,8 +136,9 @@ def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
 
 def kept_on(model: torch.nn.Module) -> list[str]:
     """The devices of the weights that a validation keeps as the best so far."""
-    config = SimpleNamespace(evaluation=SimpleNamespace(measures=("m",)))
-    told = {"share": lambda _: None, "whole": lambda *_: {}, "means": lambda *_: {"m": 1.0}}
+    config = TrialConfig()
+    means = {config.evaluation.measures[0]: 1.0}
+    told = {"share": lambda _: None, "whole": lambda *_: {}, "means": lambda *_: means}
     best = _Best()
     _validate(SimpleNamespace(config=config, kept={}, model=model, **told), best, step=1)
     return sorted({weight.device.type for weight in best.weights.values()})
