@@ -172,4 +172,4 @@ def test_a_sweep_runs_where_modules_have_the_names_of_libraries(
         timeout=500,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "TMPDIR is too long" in done.stdout and "All 3 trials finished" in done.stdout
+    assert "TMPDIR is too long" in done.stdout and done.stdout.count(" 1/1 ") >= 3
