@@ -495,15 +495,19 @@ def compare(
         deterministic: systems without training, such as BM25.
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
-        correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
-        correct_over: measure, or table: all measures and baselines share alpha (Bonferroni).
-        alpha: level of the tests; intervals have the level 1 - alpha.
-        margin: a difference up to this size counts as practically equal.
-        paired_seeds: run i of every system shares its randomness with run i of the others.
-        separate_runs: systems were trained on each query set; their runs there are independent.
-        ties: rank of equal scores of runs: as trec_eval sorts them (the default), or doc_id.
-        clusters: of queries whose scores may be correlated: {query_id: cluster}, a data frame or a
-            file of both, auto (queries that share relevant documents), or group (a sweep's own).
+
+    Keyword Args:
+        correction (str): of p, over all comparisons of a measure: max-t, holm, bh or none.
+        correct_over (str): measure, or table: all measures and baselines share alpha (Bonferroni).
+        alpha (float): level of the tests; intervals have the level 1 - alpha.
+        margin (float): a difference up to this size counts as practically equal.
+        paired_seeds (bool): run i of every system shares its randomness with run i of the others.
+        separate_runs (bool): systems were trained on each query set, so that their runs there are
+            independent.
+        ties (str): rank of equal scores of runs: as trec_eval sorts them (the default), or doc_id.
+        clusters (str or mapping): of queries whose scores may be correlated: {query_id: cluster}, a
+            data frame or a file of both, auto (queries that share relevant documents), or group (a
+            sweep's own).
 
     Examples:
         >>> import ranksweep
