@@ -19,6 +19,7 @@ from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, shown
 
 _ENDS = "put it into a .py file and give module:name (docs/extending.md)"
+_SCALARS = int | float | str | bytes | None
 _TEMPLATE = '''"""{what}, sent to workers by value."""
 
 import base64
@@ -125,15 +126,42 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _constant(value: object) -> str:
-    """A text that identifies a value."""
-    if isinstance(value, int | float | str | bytes | bool | tuple | None):
+    """A text that identifies a value, the same one in every process."""
+    if isinstance(value, _SCALARS):
         return repr(value)
+    try:
+        return _digest(_canonical(value).encode("utf-8", "surrogatepass"))
+    except RecursionError:  # a list that holds itself
+        return _pickled(value)
+
+
+def _canonical(value: object) -> str:
+    """A text of a value. The order of a set is that of its members' texts: its own depends on the
+    process."""
+    if isinstance(value, _SCALARS):
+        return repr(value)
+    if isinstance(value, dict):
+        members = [f"{_canonical(key)}: {_canonical(of)}" for key, of in value.items()]
+    elif isinstance(value, list | tuple):
+        members = [_canonical(member) for member in value]
+    elif isinstance(value, set | frozenset):
+        members = sorted(map(_canonical, value))
+    else:
+        return _pickled(value)
+    return f"{type(value).__name__}({', '.join(members)})"
+
+
+def _pickled(value: object) -> str:
     import cloudpickle
 
     try:
-        return hashlib.sha256(cloudpickle.dumps(value)).hexdigest()
+        return _digest(cloudpickle.dumps(value))
     except Exception:
         return shown(value)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _source(value: Any, what: str) -> str:

@@ -1,5 +1,6 @@
 """Collections of frames, classes of a notebook, and plans as frames."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -108,6 +109,39 @@ def test_a_class_of_a_notebook_has_a_name_by_its_source_and_all_it_uses():
     )
     assert done.stdout == "(6, None)\n", done.stderr
     assert reference_of(MaxP, "model") == "rank_core.models.passage_scores:MaxP"
+
+
+USES_SETS = """
+from ranksweep.by_value import reference_of
+
+WORDS = {"a", "b", "c", "d", "e"}
+FROZEN = frozenset(WORDS)
+NESTED = {"left": [WORDS, ("x", FROZEN)], "right": {FROZEN, frozenset("pqrst")}}
+ROWS = ("x", FROZEN)
+
+
+class Mine:
+    def score(self):
+        return USED
+
+
+print(reference_of(Mine, "model"))
+"""
+
+
+@pytest.mark.parametrize("used", ["WORDS", "FROZEN", "NESTED", "ROWS"])
+def test_a_class_has_the_same_name_in_every_process(used, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(USES_SETS.replace("USED", used), encoding="utf-8")
+    names = [
+        subprocess.run(
+            [sys.executable, script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True, text=True, timeout=120, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert names[0] == names[1] and names[0].startswith("notebook_Mine_")
 
 
 def test_what_cannot_be_sent_by_value_says_what_to_do():
