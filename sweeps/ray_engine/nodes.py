@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from errno import EHOSTUNREACH
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +28,7 @@ from rank_core.units import size_text
 from sweeps.ray_engine.driver_disk import PIECE, storage_here
 from sweeps.store.failures import reason_of
 from sweeps.store.records import Records
-from sweeps.store.storage import Storage
+from sweeps.store.storage import DRIVER, Storage, StorageAway
 from sweeps.terminal.command_line import check_writable
 from sweeps.terminal.text import duration, numbered, say
 
@@ -70,11 +71,20 @@ class Unfit:
 @lru_cache(maxsize=1)
 def check_node(expected: Expected) -> None:
     """Raises `BadInput` where this node has other versions, no cache that it can write, or does not
-    reach the storage."""
+    reach the storage, and `StorageAway` where that is full or away on the driver's host."""
     if others := [one for one in versions() if one not in expected.versions]:
         raise BadInput(f"it has {', '.join(others)}; the driver has {', '.join(expected.versions)}")
     check_writable("RANKSWEEP_CACHE", cache_root())
-    Storage(storage_here(expected.storage, expected.sweep, expected.command)).open()
+    storage = storage_here(expected.storage, expected.sweep, expected.command)
+    if not storage.startswith(DRIVER):
+        Storage(storage).open()
+        return
+    try:
+        Storage(storage, opened=True).now()
+    except StorageAway as away:
+        if getattr(away.__cause__, "errno", None) == EHOSTUNREACH:
+            raise BadInput(str(away)) from None
+        raise  # no fault of this node: every other one would wait, too
 
 
 def check_inputs(config: TrialConfig, contents: tuple[str, str]) -> None:
@@ -124,11 +134,16 @@ def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
 
 
 def _bytes_per_second(storage: Storage) -> float:
+    """The rate at which this node writes; infinite where that could not be measured, as on a disk
+    with less room."""
     probe = f".speed-{socket.gethostname()}"
     begun = time.monotonic()
-    storage.write(probe, bytes(PROBE_BYTES))
-    seconds = time.monotonic() - begun
-    storage.remove(probe)
+    try:
+        storage.write(probe, bytes(PROBE_BYTES), wait=False)
+        seconds = time.monotonic() - begun
+        storage.remove(probe)
+    except Exception:  # every filesystem has its own kinds; a trial waits for the storage
+        return math.inf
     return PROBE_BYTES / seconds
 
 
@@ -257,6 +272,10 @@ class Nodes:
                 self.slowest = min(self.slowest, (ray.get(task), check.host))
             except ray.exceptions.RayTaskError as error:
                 cause = error.cause
+                if isinstance(cause, StorageAway):
+                    self._known.discard(check.node)  # it is checked again
+                    yield f"{check.host} waits for the storage: {cause}"
+                    continue
                 reason = str(cause) if isinstance(cause, BadInput) else reason_of(cause)
                 yield self.reject(Unfit(check.node, check.host, reason))
             except ray.exceptions.RayError:  # its trials run on others

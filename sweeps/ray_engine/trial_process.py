@@ -34,6 +34,7 @@ from sweeps.ray_engine.nodes import (
     unfit_here,
 )
 from sweeps.store.failures import FailureKind, first_line
+from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
@@ -57,6 +58,9 @@ def run_in_tune(config: dict[str, Any]) -> None:
     except BadInput as error:
         tune.report({"report": unfit_here(error)})
         os._exit(1)  # otherwise the next trial would get this process
+    except StorageAway as error:
+        tune.report({"report": end_of(error)})
+        return
     if config["expected"]:
         tune.report({"report": FORMED})
     best = float("-inf")

@@ -1,5 +1,8 @@
 """A node of a cluster that cannot work gets no trial and is named; a trial that was there waits."""
 
+import errno
+import math
+import os
 import re
 from pathlib import Path
 
@@ -12,9 +15,10 @@ from rank_core.errors import BadInput
 from sweeps.ray_engine import driver_disk, trial_process
 from sweeps.ray_engine import nodes as module
 from sweeps.ray_engine.nodes import CheckpointLoad, Expected, Nodes, Unfit
+from sweeps.store import storage as storages
 from sweeps.store.lock import only_driver
 from sweeps.store.records import Records
-from sweeps.store.storage import Storage
+from sweeps.store.storage import Storage, StorageAway
 from tests.sweeps.ray_engine.test_attempts import failures, state
 
 SWEEP = "window_stride/woods"
@@ -50,13 +54,24 @@ def _no_cache(expected, monkeypatch):
     return "RANKSWEEP_CACHE must be a writable folder, got /proc/no"
 
 
-def _no_way_to_the_driver(expected, monkeypatch):
-    def silent(self, *asked, **how):
-        raise OSError(113, "the driver's host does not answer through Ray")
+def _through_ray(expected, monkeypatch, *errors):
+    """A node that reaches the storage through Ray; the first calls end with these errors."""
+    coming, disk = list(errors), driver_disk.Disk(expected.storage)
 
-    monkeypatch.setattr(driver_disk.DriverDisk, "_call", silent)
+    def call(self, method, *arguments, **options):
+        if coming:
+            raise OSError(number := coming.pop(0), os.strerror(number))
+        return getattr(disk, method)(*arguments, **options)
+
+    monkeypatch.setattr(driver_disk.DriverDisk, "_call", call)
     monkeypatch.setattr(module, "storage_here", lambda root, *_: driver_disk.through_ray(root))
-    return "--storage must be writable|storage must be reachable"
+    monkeypatch.setattr(storages, "FIRST_PAUSE", 0.01)
+
+
+def _no_way_to_the_driver(expected, monkeypatch):
+    _through_ray(expected, monkeypatch, *[errno.EHOSTUNREACH] * 9)
+    monkeypatch.setattr(storages, "WAIT_SECONDS", 0.0)
+    return "No route to host"
 
 
 def _no_right_to_write(expected, monkeypatch):
@@ -74,6 +89,39 @@ def test_a_node_that_lacks_something_says_what(expected, monkeypatch, fault):
     said = fault(expected, monkeypatch)
     with pytest.raises(BadInput, match=said):
         module.check_node(expected)
+
+
+HEADS_FAULTS = (errno.ENOSPC, errno.ENODEV)
+
+
+@pytest.mark.parametrize("fault", (*HEADS_FAULTS, errno.EHOSTUNREACH))
+def test_a_node_waits_for_the_disk_of_the_driver(expected, monkeypatch, fault):
+    _through_ray(expected, monkeypatch, fault, fault)
+    module.check_node(expected)
+
+
+@pytest.mark.parametrize("fault", HEADS_FAULTS)
+def test_a_disk_that_stays_full_or_away_is_no_fault_of_a_node(expected, monkeypatch, fault):
+    _through_ray(expected, monkeypatch, *[fault] * 9)
+    monkeypatch.setattr(storages, "WAIT_SECONDS", 0.0)
+    with pytest.raises(StorageAway, match=os.strerror(fault)) as away:
+        module.check_node(expected)
+    nodes = Nodes(expected)
+    nodes._checks, nodes._known = {"task": module._Check("n1", "host-a")}, {"n1"}
+
+    def ended(task):
+        raise module.ray.exceptions.RayTaskError("_join", "", away.value)
+
+    monkeypatch.setattr(module.ray, "wait", lambda tasks, **_: (tasks, []))
+    monkeypatch.setattr(module.ray, "get", ended)
+    [line] = nodes._answers(0.0)
+    assert line.startswith("host-a waits for the storage: ") and not nodes.unfit
+    assert not nodes._known  # it is checked again
+
+
+def test_a_way_is_not_measured_where_there_is_no_room(expected, monkeypatch):
+    _through_ray(expected, monkeypatch, errno.ENOSPC)
+    assert module._bytes_per_second(Storage(driver_disk.through_ray(expected.storage))) == math.inf
 
 
 def test_a_node_with_another_collection_says_so(small_trial):
@@ -122,6 +170,15 @@ def one_process(monkeypatch, expected, small_trial):
 def test_a_process_on_an_unfit_node_reports_it_and_is_not_used_again(one_process):
     unfit, ended = one_process(contents=("another", ""))
     assert unfit.host == "host-a" and "another content" in unfit.reason and ended == "ended"
+
+
+def test_a_process_that_has_waited_for_the_storage_in_vain_says_so(one_process, monkeypatch):
+    def away(expected):
+        raise StorageAway("/results: no space")
+
+    monkeypatch.setattr(trial_process, "check_node", away)
+    [end] = one_process()
+    assert end.kind == "storage" and "no space" in end.reason
 
 
 def test_a_trial_on_an_unfit_node_is_no_attempt_and_goes_elsewhere(attempts):
