@@ -124,7 +124,8 @@ OBJECTS = ("model.name", "training.loss", "evaluation.measures")
 
 
 def _collection(name: str, value: Any) -> str | Path:
-    """A collection's name or folder; a `Collection` is written to the cache."""
+    """A collection's name or folder. A `Collection` becomes a folder in the cache: the words of a
+    command name a collection, and trials in other processes read it by that name."""
     if isinstance(value, Collection):
         return folder_of(value)
     if is_frame(value) or isinstance(value, Mapping):

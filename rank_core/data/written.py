@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rank_core.arguments import by_name, text, unwrapped
+from rank_core.arguments import by_name, is_unicode, text, unwrapped
 from rank_core.cache import cached_directory
 from rank_core.data import given
 from rank_core.data.folder import DECLARED
 from rank_core.data.load import contents_hash
+from rank_core.data.trec import has_control, write_qrels, write_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import SPLITS, Collection, Split
 
 PARTS = {"queries": given.query_texts, "qrels": given.qrels, "candidates": given.run}
 """{part of a split: how it is read}."""
 FIRST_STAGE = "first-stage"
+MAX_NAME = 200  # bytes; a file system allows 255, and the folder in the cache has a hash, too
 
 
 def collection_of(
@@ -58,9 +60,19 @@ def _table(value: Any) -> Any:
 
 def folder_of(collection: Collection) -> Path:
     """The folder of a collection in the cache, written once for its contents: trials read it by
-    its path, as any other folder."""
-    if not collection.name.strip() or Path(collection.name).name != collection.name:
-        raise BadInput(f"the name of a collection names a folder, got {shown(collection.name)}")
+    its path, as any other folder. Raises `BadInput` for one that was read from files, which trials
+    read themselves, and for a name that no folder can have."""
+    if not isinstance(collection.documents, dict):
+        raise BadInput(
+            f"a Collection must hold its documents in a dictionary, and {shown(collection.name)} "
+            "was read from files: give its name or its folder instead"
+        )
+    for what, name in (("name", collection.name), ("first_stage", collection.first_stage or "-")):
+        if not _is_file_name(name):
+            raise BadInput(
+                f"the {what} of a Collection must be a file name of at most {MAX_NAME} bytes, "
+                f"without / and |, got {shown(name)}"
+            )
     about = f"{collection.first_stage} {collection.language} {collection.leaves_own_out}"
     key = contents_hash(collection, about)
 
@@ -68,6 +80,13 @@ def folder_of(collection: Collection) -> Path:
         _write(collection, folder / collection.name)
 
     return cached_directory("collections", f"{key}-{collection.name}", build) / collection.name
+
+
+def _is_file_name(name: str) -> bool:
+    # A bar begins the transforms of a collection, whose white space at the ends is not read.
+    if name in ("", ".", "..") or name != name.strip() or {*name} & {*"/|"} or has_control(name):
+        return False
+    return is_unicode(name) and len(name.encode()) <= MAX_NAME
 
 
 def _write(collection: Collection, folder: Path) -> None:
@@ -88,15 +107,10 @@ def _write(collection: Collection, folder: Path) -> None:
             {"query_id": query_id, "text": text} | _group(split, query_id)
             for query_id, text in split.queries.items()
         ))  # fmt: skip
-        with (folder / name / "qrels.trec").open("w", encoding="utf-8") as file:
-            for query_id, judged in split.qrels.items():
-                file.writelines(f"{query_id} 0 {d} {grade}\n" for d, grade in judged.items())
+        write_qrels(folder / name / "qrels.trec", split.qrels)
         if split.candidates:
             called = collection.first_stage or FIRST_STAGE
-            with (folder / name / f"{called}.run").open("w", encoding="utf-8") as file:
-                for query_id, scores in split.candidates.items():
-                    for rank, (doc_id, score) in enumerate(scores.items(), start=1):
-                        file.write(f"{query_id} Q0 {doc_id} {rank} {score!r} {called}\n")
+            write_run(folder / name / f"{called}.run", split.candidates, FIRST_STAGE)
 
 
 def _group(split: Split, query_id: str) -> dict[str, str]:

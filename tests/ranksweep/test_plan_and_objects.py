@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -75,6 +77,41 @@ def test_a_collection_is_its_contents_whatever_their_form():
 def test_a_collection_without_its_parts_is_refused(splits, message):
     with pytest.raises(BadInput, match=message):
         ranksweep.Collection.of(TEXTS, splits)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", ".", "..", "/", "a/b", "../a", "a|debias", "a ", "a\0", "a\n", "a" * 201]
+)
+def test_a_name_that_no_folder_can_have_is_refused(name, tmp_path):
+    for field in ("name", "first_stage")[: 1 + bool(name)]:
+        with pytest.raises(BadInput, match=f"the {field} of a Collection must be a file name"):
+            ranksweep.plan("seeds", collection=replace(collection(), **{field: name}))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_collection_that_was_read_from_files_is_given_by_its_name():
+    read = load_collection(folder_of(collection()))
+    with pytest.raises(BadInput, match="'trees' was read from files: give its name or its folder"):
+        ranksweep.plan("seeds", collection=read)
+
+
+def test_candidates_are_read_back_in_rank_order_with_their_scores():
+    scores = {"d1": np.float64(0.1) + 0.2, "d0": np.float64(1), "d2": -2.5}
+    split = {name: split_of(name, n) for n, name in enumerate(("train", "dev", "test"))}
+    named = {
+        n: own | {"candidates": dict.fromkeys(own["qrels"], scores)} for n, own in split.items()
+    }
+    made = ranksweep.Collection.of(TEXTS, named, first_stage="BM25 tuned")
+    raw = {
+        n: replace(own, candidates=dict.fromkeys(own.qrels, scores))
+        for n, own in made.splits.items()
+    }
+    read = load_collection(folder_of(replace(made, splits=raw)))
+    assert read.first_stage == "BM25 tuned"
+    for own in read.splits.values():
+        assert [[*one.items()] for one in own.candidates.values()] == [
+            [("d0", 1.0), ("d1", 0.1 + 0.2), ("d2", -2.5)]
+        ] * 4
 
 
 def test_a_frame_alone_is_no_collection():
