@@ -8,11 +8,10 @@ https://huggingface.co/docs/hub/datasets-manual-configuration
 """
 
 import fnmatch
-import gzip
 import hashlib
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -183,39 +182,32 @@ def _place(target: Path, files: Sequence[Path], name: str) -> None:
         raise BadInput(f"{name} has {target.name} in several formats ({names}): keep one of them")
     kind = kinds.pop()
     target.parent.mkdir(exist_ok=True)
-    path = target.with_name(f"{target.name}{kind}")
     if len(files) == 1:
-        path.symlink_to(files[0].resolve())
+        target.with_name(f"{target.name}{kind}").symlink_to(files[0].resolve())
     elif kind == ".parquet":
-        _join(path, files)
+        _join_tables(target.with_name(f"{target.name}.parquet"), files)
     elif kind.removesuffix(".gz") == ".jsonl":
-        with path.open("wb") as joined:
-            for part in _lines(files):
-                joined.write(part)
+        _join_lines(target.with_name(f"{target.name}.jsonl"), files)
     else:
         raise BadInput(
             f"{name} has several files of {target.name}: only .jsonl and .parquet may have several"
         )
 
 
-def _lines(files: Sequence[Path]) -> Iterator[bytes]:
-    """The contents of files of lines, compressed or not, each with an end of its last line."""
-    for file in files:
-        yield file.read_bytes()
-        if _last_byte(file) != b"\n":
-            yield gzip.compress(b"\n", mtime=0) if kind_of(file).endswith(".gz") else b"\n"
+def _join_lines(path: Path, files: Sequence[Path]) -> None:
+    """One uncompressed file of several files of lines."""
+    with path.open("wb") as joined:
+        for file in files:
+            last = b""
+            with open_content(file) as data:
+                while block := data.read(2**20):
+                    joined.write(block)
+                    last = block[-1:]
+            if last != b"\n":  # or the next file's first line would be a part of the last one
+                joined.write(b"\n")
 
 
-def _last_byte(file: Path) -> bytes:
-    """The last byte of a file's contents."""
-    last = b""
-    with open_content(file) as data:
-        while block := data.read(2**20):
-            last = block[-1:]
-    return last
-
-
-def _join(path: Path, files: Sequence[Path]) -> None:
+def _join_tables(path: Path, files: Sequence[Path]) -> None:
     """One Parquet file of several with the same columns."""
     from pyarrow import parquet
 

@@ -1,5 +1,6 @@
 """Collections of the Hugging Face Hub, from a stand-in of its HTTP API on loopback."""
 
+import gzip
 import io
 import json
 from collections.abc import Sequence
@@ -111,8 +112,16 @@ DECLARED: Files = {
     "judged/dev.parquet": parquet(QRELS["dev"]),
     "judged/test.parquet": parquet(QRELS["test"]),
 }
+TEXTS = ("texts/one.jsonl", "texts/two.jsonl")
+PACKED = {name: content for name, content in DECLARED.items() if name not in TEXTS}
+PACKED |= {f"{name}.gz": gzip.compress(DECLARED[name].rstrip()) for name in TEXTS}
 pytestmark = pytest.mark.slow  # a process for each, as huggingface_hub reads its variables once
-LAYOUTS = {"lines": PLAIN, "shards of Parquet": SHARDS, "files of a card": DECLARED}
+LAYOUTS = {
+    "lines": PLAIN,
+    "shards of Parquet": SHARDS,
+    "files of a card": DECLARED,
+    "compressed lines": PACKED,
+}
 
 
 @pytest.mark.parametrize("files", LAYOUTS.values(), ids=LAYOUTS)
