@@ -7,6 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import (
+    STORED,
+    SWEEP,
     WEIGHTS,
     cell_trials,
     saved_shapes,
@@ -93,7 +95,7 @@ def undefined_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...
     start = config.training.init_from
     if not (start and drawn):
         return tuple(drawn)
-    if stored_cell(start):  # of the same model, which the sweep itself has trained
+    if start.startswith((STORED, SWEEP)):  # of the same model, trained by this sweep or another
         return ()
     chained = [folder / WEIGHTS for folder in cell_trials(start).values()]
     paths = [path for path in chained if path.is_file()] or [weights_file(start, config.seed)]
