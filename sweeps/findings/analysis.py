@@ -23,6 +23,7 @@ from rank_core.stats.compare import (
 from rank_core.stats.matrix import ScoreMatrix, proven_copies, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
+from sweeps.findings.allowance import allowed_gain
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.test_options import MEASURE
@@ -181,6 +182,16 @@ class Analysis:
 
         own = primary(self.first_stage_comparisons)
         return own or primary([*self.comparisons, *self.interpolated_comparisons])
+
+    @cached_property
+    def gain_after_choice(self) -> float:
+        """The gain of the choice over its reference after allowing for the choice; NaN where that
+        cannot be known."""
+        choice, test = self.choice, self.chosen
+        if choice is None or test is None:
+            return math.nan
+        matrix = self.every[test.measure]
+        return allowed_gain(self.sweep, choice, test, self.rows, matrix, self.fixed)
 
     @property
     def best_set(self) -> BestSet | None:

@@ -12,7 +12,6 @@ from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.corrections import MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
-from sweeps.findings.effect import allowed_gain
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import usual_label
@@ -77,7 +76,7 @@ def headline(analysis: Analysis) -> Headline:
     test, costs = analysis.chosen, costs_of(sweep)
     alone = {own.name: own for own in analysis.rows}.get(choice.cell) if choice.is_mixed else None
     cheaper, loses = _cheaper(analysis, choice)
-    allowed = allowed_gain(analysis)
+    allowed = analysis.gain_after_choice
     return Headline(
         _sentence(analysis, row, test),
         tuple(

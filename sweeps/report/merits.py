@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sweeps.findings.analysis import Analysis
-from sweeps.findings.effect import allowed_gain
 from sweeps.report.headline import Headline
 from sweeps.report.html import Merit
 from sweeps.systems.costs import costs_of
@@ -58,7 +57,7 @@ def merits(analysis: Analysis, said: Headline) -> list[Merit]:
         alone = f"{number(said.mean_alone, sweep.digits)} without {sweep.first_stage_name}"
     mean = number(said.mean, sweep.digits)
     found = [Merit(f"{sweep.primary} on {sweep.split}", mean, detail=alone)]
-    gain = allowed_gain(analysis)
+    gain = analysis.gain_after_choice
     if not math.isnan(gain):
         name = f"Gain over {sweep.label(said.reference)}, allowing for the choice"
         found.append(Merit(name, signed(gain, sweep.digits)))

@@ -13,7 +13,6 @@ import pytest
 from matplotlib.text import Text
 
 from sweeps.findings.analysis import analyse
-from sweeps.findings.effect import allowed_gain
 from sweeps.findings.unjudged import with_unjudged
 from sweeps.report.drawing import Drawing
 from sweeps.report.figures import figures
@@ -109,7 +108,7 @@ def test_the_merits_are_those_of_the_choice(small: Content) -> None:
     assert said.mean is not None and said.mean_alone is not None
     mean, gain, cost = merits(small.analysis, said)
     assert (mean.value, mean.detail) == (f"{said.mean:.3f}", f"{said.mean_alone:.3f} without BM25")
-    assert gain.value == f"{allowed_gain(small.analysis):+.3f}"
+    assert gain.value == f"{small.analysis.gain_after_choice:+.3f}"
     assert (cost.value, cost.unit) == ("2", "seconds to evaluate a run")
 
 
