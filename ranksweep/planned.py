@@ -4,13 +4,11 @@ from collections import Counter
 
 import pandas as pd
 
-from sweeps.launch.plan_text import plan_lines, plan_text
+from sweeps.launch.plan_text import excluded_lines, plan_lines, plan_text
 from sweeps.launch.sweep import DryRun
 
 WARNINGS = ("warning", "no effect", "left out", "excluded")
-"""What a plan's lines begin with that a reader should see to."""
-ABOUT = 12
-"""The columns before the text of a line."""
+"""What the lines of a plan are about that a reader should see to."""
 
 
 class SweepPlan:
@@ -28,12 +26,11 @@ class SweepPlan:
 
     def __init__(self, dry: DryRun) -> None:
         plan, self._missing = dry.plan, dry.missing
-        self._text = plan_text(plan, finished=plan.num_trials - len(dry.missing))
-        excluded = [f"excluded    {item.label}: {item.reason}" for item in plan.removed]
-        lines = [*plan_lines(plan, finished=plan.num_trials - len(dry.missing)), *excluded]
-        said = [(line[:ABOUT].strip(), line[ABOUT:]) for line in lines[2:]]
+        finished = plan.num_trials - len(dry.missing)
+        self._text = plan_text(plan, finished=finished)
+        lines = [*plan_lines(plan, finished=finished), *excluded_lines(plan)]
         self.question = plan.experiment.question
-        self.lines = pd.DataFrame(said, columns=["about", "text"])
+        self.lines = pd.DataFrame(lines, columns=["about", "text"])
         self.warnings = self.lines[self.lines["about"].isin(WARNINGS)].reset_index(drop=True)
         self.cells, self.cost = _cells(dry), _costs(dry)
 

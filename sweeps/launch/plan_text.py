@@ -22,7 +22,7 @@ from sweeps.plan.description import evaluated, evaluated_qrels
 from sweeps.plan.effects import beyond_data
 from sweeps.plan.experiment import value_text
 from sweeps.plan.head_line import used_head
-from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Trial
 from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
 from sweeps.search.search import search_class
 from sweeps.terminal.text import clock, columns, count, duration, numbered, shortened, wrapped
@@ -44,14 +44,24 @@ CAPTION = (
 
 def plan_text(plan: Plan, *, finished: int) -> str:
     """The plan: cells and trials, the chunks and costs of each cell, and the excluded cells."""
-    lines = [*map(wrapped, plan_lines(plan, finished=finished)), "", *_cell_lines(plan)]
-    lines += CAPTION
-    lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
+    lines = [wrapped(plan.experiment.question), ""]
+    lines += map(_paragraph, plan_lines(plan, finished=finished))
+    lines += ["", *_cell_lines(plan), *CAPTION, *map(_paragraph, excluded_lines(plan))]
     return "\n".join(lines)
 
 
-def plan_lines(plan: Plan, *, finished: int) -> list[str]:
-    """What a plan says above its table: a paragraph for each, behind what it is about."""
+def _paragraph(line: PlanLine) -> str:
+    about, text = line
+    return wrapped(f"{about:12}{text}")
+
+
+def excluded_lines(plan: Plan) -> Iterator[PlanLine]:
+    """The excluded cells, below the table."""
+    return (("excluded", f"{item.label}: {item.reason}") for item in plan.removed)
+
+
+def plan_lines(plan: Plan, *, finished: int) -> list[PlanLine]:
+    """What a plan says above its table."""
     collection, base = plan.inputs.collection, plan.base
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
@@ -71,19 +81,23 @@ def plan_lines(plan: Plan, *, finished: int) -> list[str]:
     if once == len(plan.cells):
         times = "; all deterministic, one run each"
     return [
-        plan.experiment.question,
-        "",
-        f"collection  {collection.name} ({collection.content_hash}): "
-        f"{len(collection.documents):,} documents, queries "
-        + ", ".join(f"{name} {count:,}" for name, count in queries.items())
-        + f"; evaluated: {ranked}{folds}",
-        f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
-        f"up to {plan.inputs.backbone.max_input_tokens} tokens"
-        + (f"; its defaults: {', '.join(own)}" if own else "")
-        + used_head(plan),
+        (
+            "collection",
+            f"{collection.name} ({collection.content_hash}): "
+            f"{len(collection.documents):,} documents, queries "
+            + ", ".join(f"{name} {count:,}" for name, count in queries.items())
+            + f"; evaluated: {ranked}{folds}",
+        ),
+        (
+            "backbone",
+            f"{plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
+            f"up to {plan.inputs.backbone.max_input_tokens} tokens"
+            + (f"; its defaults: {', '.join(own)}" if own else "")
+            + used_head(plan),
+        ),
         *_vector_lines(plan),
         *_cut_lines(plan),
-        *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
+        *([("smoke test", plan.reduced)] if plan.reduced else []),
         *_candidate_lines(plan),
         *_seen_lines(plan),
         *_training_lines(plan),
@@ -94,21 +108,24 @@ def plan_lines(plan: Plan, *, finished: int) -> list[str]:
         *_baseline_lines(plan),
         *_without_effect(plan),
         *search_class(plan.search.name).plan_lines(plan),
-        f"trials      {numbered(len(plan.cells), 'cell')}{times}"
-        + (f", {finished} of them done" if finished else ""),
+        (
+            "trials",
+            f"{numbered(len(plan.cells), 'cell')}{times}"
+            + (f", {finished} of them done" if finished else ""),
+        ),
     ]
 
 
-def _without_effect(plan: Plan) -> Iterator[str]:
+def _without_effect(plan: Plan) -> Iterator[PlanLine]:
     """The settings that some cells do not read, and those that the data make needless."""
     left_out = dict.fromkeys(name for cell in plan.cells for name in cell.left_out)
     for name in left_out:
         labels = ", ".join(cell.label for cell in plan.cells if name in cell.left_out)
         value = plan.base.settings()[name]
-        yield f"left out    {name}={value}: not used by {labels}, applied to the others"
+        yield "left out", f"{name}={value}: not used by {labels}, applied to the others"
     experiment = plan.experiment
     for line in beyond_data(plan.cells, sorted({*experiment.user_settings, *experiment.swept})):
-        yield f"no effect   {line}"
+        yield "no effect", line
 
 
 def _unread_by_all(plan: Plan, name: str) -> bool:
@@ -116,7 +133,7 @@ def _unread_by_all(plan: Plan, name: str) -> bool:
     return all(name in ignored_settings(cell.config) for cell in plan.cells)
 
 
-def _candidate_lines(plan: Plan) -> list[str]:
+def _candidate_lines(plan: Plan) -> list[PlanLine]:
     """The value of the first stage on dev, which a reranker has to exceed."""
     parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
     primary = plan.base.evaluation.measures[0]
@@ -127,10 +144,10 @@ def _candidate_lines(plan: Plan) -> list[str]:
     ranker = collection.first_stage or "the first stage"
     if other_than_english(collection.language) and ranker in OF_LANGUAGE:
         ranker += f" in {LANGUAGES[collection.language].name}"
-    return [f"candidates  from {ranker}: {primary} {value:.3f} on dev"]
+    return [("candidates", f"from {ranker}: {primary} {value:.3f} on dev")]
 
 
-def _seen_lines(plan: Plan) -> list[str]:
+def _seen_lines(plan: Plan) -> list[PlanLine]:
     """How much of test training has seen, and what to do if that is much."""
     parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
     trained = any(planned_steps(cell.config, cell.inputs) for cell in plan.cells)
@@ -142,13 +159,16 @@ def _seen_lines(plan: Plan) -> list[str]:
         queries = {name: split.queries for name, split in part.splits.items()}
         for name, earlier, same in shared_texts(queries):
             number = f"{len(same):,} {name} queries have the text of a {earlier} query"
-            alike[f"warning     {part.name}: {number}, such as {same[0]}"] = None
-    return [*alike, f"seen        {seen.text}"] + (
-        [f"warning     a model may know them from training: {KEEP_APART}"] if seen.is_high else []
-    )
+            alike[f"{part.name}: {number}, such as {same[0]}"] = None
+    known = f"a model may know them from training: {KEEP_APART}"
+    return [
+        *(("warning", text) for text in alike),
+        ("seen", seen.text),
+        *([("warning", known)] if seen.is_high else []),
+    ]
 
 
-def _training_lines(plan: Plan) -> list[str]:
+def _training_lines(plan: Plan) -> list[PlanLine]:
     """The steps of a trial; of few, which train next to nothing, also the remedy."""
     found = [planned_steps(cell.config, cell.inputs) for cell in plan.cells]
     steps = sorted({own for own in found if own}, key=lambda own: own.number)
@@ -156,15 +176,15 @@ def _training_lines(plan: Plan) -> list[str]:
         return []
     text = " to ".join(dict.fromkeys((steps[0].text, steps[-1].text)))
     remedy = "" if plan.reduced else steps[0].remedy
-    return [f"training    {text}{remedy and f': {remedy}'}"]
+    return [("training", f"{text}{remedy and f': {remedy}'}")]
 
 
-def _start_lines(plan: Plan) -> Iterator[str]:
+def _start_lines(plan: Plan) -> Iterator[PlanLine]:
     """The parts of models that do not start from `training.init_from`."""
     for model, parts in plan.drawn.items():
         yield (
-            f"start       training.init_from has no {' and '.join(parts)} for {model}: each seed "
-            "draws its own"
+            "start",
+            f"training.init_from has no {' and '.join(parts)} for {model}: each seed draws its own",
         )
     same = [
         cell.label
@@ -173,13 +193,14 @@ def _start_lines(plan: Plan) -> Iterator[str]:
     ]
     if same:
         yield (
-            f"start       {', '.join(same)}: every seed would have the weights of "
-            "training.init_from and train nothing, so that each is one run; a cell "
-            "(trials/CELL, without -seedN) starts each seed from its own"
+            "start",
+            f"{', '.join(same)}: every seed would have the weights of training.init_from and "
+            "train nothing, so that each is one run; a cell (trials/CELL, without -seedN) starts "
+            "each seed from its own",
         )
 
 
-def _token_lines(plan: Plan) -> list[str]:
+def _token_lines(plan: Plan) -> list[PlanLine]:
     """The encoder tokens of a trial in training and in evaluation, of the cheapest and the dearest
     cell."""
     cells = sorted((cell for cell in plan.cells if cell.cost), key=lambda cell: cell.cost)
@@ -190,10 +211,10 @@ def _token_lines(plan: Plan) -> list[str]:
         trained = f"{count(tokens.trained)} in training, " if trains else ""
         own = f"{trained}{count(tokens.scored)} in {'evaluation' if trains else 'all'}"
         texts.append(f"{own} ({cell.label})")
-    return [f"tokens      per trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
+    return [("tokens", f"per trial: {' to '.join(dict.fromkeys(texts))}")] if texts else []
 
 
-def _setting_lines(plan: Plan) -> list[str]:
+def _setting_lines(plan: Plan) -> list[PlanLine]:
     """The settings that all cells share: the chief ones, and those that are not at their defaults;
     a paragraph for each section."""
     settings = [cell.config.settings() for cell in plan.cells]
@@ -207,14 +228,13 @@ def _setting_lines(plan: Plan) -> list[str]:
         told = name in CHIEF_SETTINGS or (value != default and name not in SHOWN_ELSEWHERE)
         if section and shared and told and not unread:
             sections.setdefault(section, []).append(f"{leaf}={value_text(value) or 'none'}")
-    starts = ["fixed       ", *[" " * 12] * len(sections)]
     return [
-        f"{start}{section}: {', '.join(own)}"
-        for start, (section, own) in zip(starts, sections.items(), strict=False)
+        ("" if at else "fixed", f"{section}: {', '.join(own)}")
+        for at, (section, own) in enumerate(sections.items())
     ]
 
 
-def _baseline_lines(plan: Plan) -> list[str]:
+def _baseline_lines(plan: Plan) -> list[PlanLine]:
     """What a difference from the baseline means where its window is longer than all others."""
     baseline, *others = plan.cells
     window = baseline.config.chunking.window
@@ -225,10 +245,11 @@ def _baseline_lines(plan: Plan) -> list[str]:
     if not windows or windows[-1] >= window:
         return []
     text = (
-        f"baseline    {baseline.label} reads up to {window} tokens as one chunk, others windows "
-        f"of {', '.join(map(str, windows))}: a difference mixes window and amount of text read"
+        f"{baseline.label} reads up to {window} tokens as one chunk, others windows of "
+        f"{', '.join(map(str, windows))}: a difference mixes window and amount of text read"
     )
-    return [f"{text}; with the same window: {', '.join(beside)}" if beside else text]
+    text += f"; with the same window: {', '.join(beside)}" if beside else ""
+    return [("baseline", text)]
 
 
 def _reads_one_chunk(cell: PlannedCell) -> bool:
@@ -236,16 +257,16 @@ def _reads_one_chunk(cell: PlannedCell) -> bool:
     return kind.trains and kind.first_chunk_only
 
 
-def _vector_lines(plan: Plan) -> list[str]:
+def _vector_lines(plan: Plan) -> list[PlanLine]:
     """How embedding models make vectors of texts."""
     backbone, found = plan.inputs.backbone, dict[str, None]()
     for cell in plan.cells:
         if issubclass(kind := model_class(cell.config.model.name), Ranker):
             found |= dict.fromkeys(kind.notes(cell.config.model, backbone))
-    return [f"vectors     {note}" for note in found]
+    return [("vectors", note) for note in found]
 
 
-def _cut_lines(plan: Plan) -> list[str]:
+def _cut_lines(plan: Plan) -> list[PlanLine]:
     """The number of queries that are cut."""
     cutting = (c.config for c in plan.cells if not model_class(c.config.model.name).retrieves)
     limits = dict.fromkeys(config.chunking.max_query_tokens for config in cutting)
@@ -255,7 +276,7 @@ def _cut_lines(plan: Plan) -> list[str]:
         inputs = replace(inputs, collection=replace(inputs.collection, splits=splits))
     found = ((limit, *cut_queries(inputs, limit)) for limit in limits)
     return [
-        f"queries     {cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}"
+        ("queries", f"{cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}")
         for limit, cut, number in found
         if cut
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
@@ -13,6 +13,10 @@ from sweeps.store.records import cell_and_seed, trial_name
 if TYPE_CHECKING:  # they import torch, which `status` does not need
     from rank_core.chunking.inputs import Inputs
     from sweeps.plan.trial_cost import ChunkStatistics
+
+PlanLine: TypeAlias = tuple[str, str]
+"""What a line of a plan is about, in at most ten letters, and its text; "" where it goes on with
+what the line before it is about."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.plan import Plan, PlanLine, Trial
 from sweeps.search.search import Block, Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED, TrialStatus
@@ -25,16 +25,17 @@ class AshaSearch(Search):
         self._competing = {cell.cell for cell in plan.cells[1:] if not cell.deterministic}
 
     @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
         """The rule, and that it is not reproducible to the trial."""
         _check(plan)
         yield from super().plan_lines(plan)
         least, eta = plan.search.min_epochs, plan.search.eta
         yield (
-            f"            with seed {plan.seeds[0]} a configuration stops after {least}, "
+            "",
+            f"with seed {plan.seeds[0]} a configuration stops after {least}, "
             f"{least * eta}, ... epochs unless it is among the best 1/{eta} on dev so far; those "
             f"that reach the end run all {len(plan.seeds)} seeds; at most {plan.num_trials} "
-            "trials; which ones stop depends on the order of their reports"
+            "trials; which ones stop depends on the order of their reports",
         )
 
     def decide(self) -> Decision:

@@ -36,7 +36,7 @@ from rank_core.seeding import derive
 from sweeps.plan.description import described_cells
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
-from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
+from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Removed, Trial
 from sweeps.plan.search_space import Space
 from sweeps.search.search import Block, Decision, Search, StatusOf, dev_values, source
 from sweeps.store.records import Records
@@ -71,17 +71,15 @@ class ProposingSearch(Search):
                 break  # a newer version rejects it: later proposals are made again
 
     @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
         """The most configurations and trials."""
         search = plan.search
-        yield (
-            f"search      {search.name}: up to {search.num_configs} configurations of "
-            f"{source(plan)}"
-        )
+        most = search.num_configs
+        yield "search", f"{search.name}: up to {most} configurations of {source(plan)}"
         without = search.at_once - 1
-        yield f"            the first {AT_RANDOM + without} at random, later ones by the dev values"
-        yield f"            of all earlier ones but the last {without};"
-        yield f"            at most {plan.max_trials} trials, of which these are known:"
+        yield "", f"the first {AT_RANDOM + without} at random, later ones by the dev values"
+        yield "", f"of all earlier ones but the last {without};"
+        yield "", f"at most {plan.max_trials} trials, of which these are known:"
 
     def decide(self) -> Decision:
         """The baseline, then every proposal, with all seeds."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
-from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.plan import Plan, PlanLine, Trial
 from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
@@ -31,7 +31,7 @@ class RaceSearch(Search):
         self._race: Race | None = None  # after the trials that have ended
 
     @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
         """The rule of elimination, and the least and the most trials."""
         yield from super().plan_lines(plan)
         seeds, delta = len(plan.seeds), plan.search.delta
@@ -39,10 +39,11 @@ class RaceSearch(Search):
         fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_ANALYSIS)
         tie = f" by more than {delta:g}" if delta else ""
         yield (
-            "            a configuration is eliminated once it is unlikely to be the best of the "
-            f"whole grid on dev{tie}; tested from the second seed on;"
+            "",
+            "a configuration is eliminated once it is unlikely to be the best of the whole grid "
+            f"on dev{tie}; tested from the second seed on;",
         )
-        yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
+        yield "", f"{fewest} to {plan.num_trials} trials; the baseline runs every seed"
 
     def race(self) -> Race:
         """The race after the ended trials."""

@@ -16,7 +16,7 @@ import numpy as np
 from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from sweeps.plan.description import described_cells
-from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES
 from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
@@ -87,15 +87,15 @@ class Search(ABC):
         self._described: object = None  # what `sweep.json` has
 
     @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[str]:
-        """Lines for the plan on a terminal."""
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
+        """What a plan says of the search."""
         drawn, asked = "", plan.search.num_configs
         if asked:
             drawn = f" drawn from {source(plan)}"
         number = len(plan.cells) - 1
-        yield f"search      {plan.search.name} of {number} configurations{drawn}"
+        yield "search", f"{plan.search.name} of {number} configurations{drawn}"
         if asked and number < asked:
-            yield f"            {asked} were asked for: no further ones differ and can run"
+            yield "", f"{asked} were asked for: no further ones differ and can run"
 
     @abstractmethod
     def decide(self) -> Decision:
@@ -234,7 +234,7 @@ class Listed(Search):
     uses_results = False
 
     @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
         """None for the whole grid."""
         if plan.search.num_configs:
             yield from super().plan_lines(plan)

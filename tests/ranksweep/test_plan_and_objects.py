@@ -202,6 +202,9 @@ def test_a_plan_is_frames(backbone_folder, tmp_path):
     assert planned.cells["hours"].sum() == pytest.approx(planned.cost["hours"].sum())
     assert planned.cost["price"].iloc[0] == pytest.approx(10 * planned.cost["hours"].iloc[0])
     assert {"collection", "trials"} <= {*planned.lines["about"]} and label in repr(planned)
+    printed = " ".join(repr(planned).split())
+    for line in planned.lines.itertuples():
+        assert " ".join(f"{line.about} {line.text}".split()) in printed
     assert not (tmp_path / "results").exists()
 
 

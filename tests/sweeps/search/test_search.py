@@ -4,6 +4,7 @@ A finished trial is made up: its folder in the store, with per-query values on d
 """
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 import optuna
@@ -14,7 +15,7 @@ from optuna.storages.journal import JournalFileBackend
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
-from sweeps.plan.plan import Plan
+from sweeps.plan.plan import Plan, PlanLine
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.proposing import propose
 from sweeps.search.race import RaceSearch
@@ -26,6 +27,10 @@ from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, w
 @pytest.fixture
 def race_plan(plan_of) -> Plan:
     return plan_of("--search", "race", "--num-seeds", "6", *SIX)
+
+
+def text_of(lines: Iterable[PlanLine]) -> str:
+    return "\n".join(text for _, text in lines)
 
 
 def names(search: Search) -> list[str]:
@@ -44,7 +49,7 @@ def test_a_race_sends_the_worse_ones_home_and_runs_the_rest_to_the_end(race_plan
     assert max(seeds[cell] for cell in others if by_window[cell] == 16) == 6
     assert all(seeds[cell] < 6 for cell in others if by_window[cell] == 32)
     least = 6 + 2 * (len(others) - 1) + 6
-    assert f"{least} to {6 * len(seeds)} trials" in "\n".join(RaceSearch.plan_lines(race_plan))
+    assert f"{least} to {6 * len(seeds)} trials" in text_of(RaceSearch.plan_lines(race_plan))
     assert least <= len(player.launched) < 0.7 * race_plan.num_trials
     assert sorted(names(search)) == sorted(trial.name for trial in player.launched)
 
@@ -128,7 +133,7 @@ def test_proposals_fill_the_slots_and_the_plan_says_so(plan_of, tmp_path, slots,
     plan = replace(plan, search=plan.search.filling(slots, seeds))
     search = Player(tmp_path, plan, good_small_windows).begin()
     assert len(search.ahead) == seeds * (1 + at_once) > slots
-    lines = "\n".join(search.plan_lines(plan))
+    lines = text_of(search.plan_lines(plan))
     assert f"first {9 + at_once} at random" in lines and f"the last {at_once - 1};" in lines
 
 
@@ -255,7 +260,7 @@ def test_a_plan_that_asha_cannot_judge_is_refused(plan_of, words, law):
 
 def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of):
     proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
-    assert "at most 16 trials" in "\n".join(search_class("gp").plan_lines(proposing))
+    assert "at most 16 trials" in text_of(search_class("gp").plan_lines(proposing))
     assert list(Listed.plan_lines(plan_of(*SIX))) == []
 
 
