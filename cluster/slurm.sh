@@ -38,8 +38,8 @@
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
 # Tests run this script under Slurm 22.05 with two nodes that are one machine, without GPUs: to its end,
-# with --export=NONE, into its time limit, with a node that is lost, from a folder with a space, and two
-# jobs at once. It has not been run on two machines, nor on a node with a GPU.
+# with --export=NONE, into its time limit, with a node that is lost, from a folder with a space, two jobs
+# at once, and nodes with disks of their own. It has not been run on two machines, nor on a node with a GPU.
 
 #SBATCH --job-name=ranksweep
 #SBATCH --nodes=2

@@ -139,8 +139,9 @@ class Slurm:
 
 
 @contextmanager
-def running(folder: Path, *names: str) -> Iterator[Slurm]:
-    """A Slurm with nodes of these names, in a folder with a short path."""
+def running(folder: Path, *names: str, disks: Mapping[str, Path] = {}) -> Iterator[Slurm]:
+    """A Slurm with nodes of these names, in a folder with a short path. At the first of the paths
+    of `disks` each later node has its own instead, and its name as that of its host."""
     host, user = socket.gethostname().partition(".")[0], "root"
     free = iter(_free_ports(1 + len(names)))
     conf = folder / "slurm.conf"
@@ -169,13 +170,21 @@ def running(folder: Path, *names: str) -> Iterator[Slurm]:
         _wait(lambda: (folder / "munge.socket").exists(), folder)
         start("slurmctld", "-D", "-c")
         for name in names:
-            start("slurmd", "-D", "-N", name)
+            start(*_apart(name, disks), "slurmd", "-D", "-N", name)
         _wait(lambda: _idle(slurm) == set(names), folder)
         try:
             yield slurm
         finally:
             subprocess.run(["scancel", "--full", "--user", user], env=env, timeout=60)
             _wait(lambda: not slurm.call("squeue", "--noheader"), folder)
+
+
+def _apart(name: str, disks: Mapping[str, Path]) -> tuple[str, ...]:
+    """The words before those of a node's daemon that give it a disk of its own."""
+    if not disks or disks[name] == (seen := next(iter(disks.values()))):
+        return ()
+    own = f'hostname {name} && mount --bind {disks[name]} {seen} && exec "$@"'
+    return ("unshare", "--mount", "--uts", "sh", "-c", own, "sh")
 
 
 def _idle(slurm: Slurm) -> set[str]:

@@ -1,5 +1,6 @@
 """The shipped Slurm scripts under Debian's Slurm: a controller and two node daemons on loopback."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.cluster.machines import ROOT
 from tests.cluster.slurm import Job, Slurm, missing, running
-from tests.e2e.conftest import trials_of
+from tests.e2e.conftest import trials_of, values_of
 
 pytestmark = [
     pytest.mark.cluster,
@@ -271,3 +273,32 @@ def test_an_array_outlives_a_requeue_of_the_sweeps_job(slurm: Slurm, tmp_path: P
         assert "\nerror" not in job.text
         assert job.text.endswith(f"job {head.number} has ended\n"), job.text
     nothing_left(head)
+
+
+def test_nodes_with_disks_of_their_own_write_through_ray_and_the_values_are_the_same(
+    inputs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """No folder of the sweep is shared: the second node has a copy of the checkout, a cache of its
+    own, and at the path of the results nothing."""
+    sweep = ("sweeps/window_stride.py", *inputs, *SHORT, "--num-seeds", "2")
+    alone = (sys.executable, *sweep, "--engine", "local", "--storage", str(tmp_path / "alone"))
+    subprocess.run(alone, cwd=ROOT, check=True, capture_output=True)
+    disks = {name: tmp_path / name for name in ("n1", "n2")}
+    for disk in disks.values():
+        disk.mkdir()
+        checkout(disk / "checkout")
+    here, results = disks["n1"], disks["n1"] / "results"
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(here / "cache"))
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as folder,
+        running(Path(folder), *disks, disks=disks) as slurm,
+    ):
+        words = (*NODES, SCRIPT, *sweep, "--storage", str(results))
+        job = slurm.submit(*words, cwd=here / "checkout")
+        ended_well(job)
+    assert "n2 writes it through Ray" in job.text and "on 2 slots" in job.text
+    assert not (disks["n2"] / "results").exists() and (disks["n2"] / "cache").exists()
+    attempts = (json.loads(file.read_text()) for file in results.glob("trials/*/attempt-*.json"))
+    assert "n2" in {attempt["host"] for attempt in attempts}
+    values = [values_of(root / "window_stride" / "woods") for root in (results, tmp_path / "alone")]
+    pd.testing.assert_frame_equal(*values, check_exact=True)
