@@ -228,7 +228,7 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
         disconnect(keep_files=True)
         return NoNode(lost)
     except Exception as error:
-        return _cause(error)
+        return turn.away.with_traceback(None) if turn.away else _cause(error)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -238,6 +238,7 @@ class Turn:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts, self._lock, self._over = attempts, threading.Lock(), False
+        self.away: StorageAway | None = None  # ended a use; Tune passes it on as a text
 
     def __enter__(self) -> Attempts:
         self._lock.acquire()
@@ -246,7 +247,9 @@ class Turn:
             raise RuntimeError("this Tuner was given up")
         return self._attempts
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, frames: object) -> None:
+        if isinstance(error, StorageAway):
+            self.away = error
         self._lock.release()
 
     def end(self, seconds: float) -> None:

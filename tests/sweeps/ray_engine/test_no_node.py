@@ -4,6 +4,7 @@ waited for, and neither is silent."""
 from types import SimpleNamespace
 
 import pytest
+from ray.tune import TuneError
 
 from sweeps.engine import EngineLost
 from sweeps.engine import progress as progress_module
@@ -12,6 +13,7 @@ from sweeps.plan.options import parse
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import cluster, runner
 from sweeps.ray_engine.attempts import CHECK_SECONDS, WAIT_SECONDS, WARN_SECONDS, NoNode
+from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.conftest import SLOTS, begin
 
@@ -108,6 +110,30 @@ def test_a_breakdown_of_tune_is_said_and_is_no_death_of_ray(broken, attempts, mo
     tune, ray = lines(attempts)
     assert "Ray Tune broke down (RuntimeError: no placement group)" in tune
     assert "Ray has died: restarting it" in ray
+
+
+def test_a_storage_that_stays_away_ends_the_sweep_though_tune_makes_a_text_of_it(
+    attempts, monkeypatch
+):
+    class Tuner:
+        def __init__(self, *args, run_config, **options):
+            [self.bridge] = run_config.callbacks
+
+        def fit(self):
+            try:
+                self.bridge.on_step_end(0, [])
+            except Exception as error:
+                raise TuneError(f"Traceback: {error}") from None
+
+    def check():
+        raise StorageAway("/results: no space") from OSError("no space")
+
+    attempts.check = check
+    monkeypatch.setattr(runner, "Attempts", lambda *args: attempts)
+    monkeypatch.setattr(runner.tune, "Tuner", Tuner)
+    options = parse([], prog="window_stride.py", description="")
+    with pytest.raises(StorageAway, match=r"^/results: no space$"):
+        runner.run_on_slots(attempts.events, options, SLOTS, attempts.nodes)
 
 
 def test_a_busy_machines_own_ray_is_given_time(monkeypatch, tmp_path):
