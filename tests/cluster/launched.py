@@ -100,10 +100,16 @@ def join(cluster: Cluster, machine: Machine, *words: str, versions: Mapping[str,
 
 
 def start_ray(cluster: Cluster, machine: Machine, *words: str) -> None:
-    """Starts Ray on a machine as the file's own commands do."""
+    """Starts Ray on a machine as the file's own commands do, again where it gives up: it waits for
+    half a minute, which other work on this machine may take."""
     start = f"ray start --address={cluster.head.address}:6379 --object-store-memory=200000000"
-    command = f". ~/ranksweep/env.sh; {' '.join([start, *words])}"
-    subprocess.run(machine.command("bash", "-c", command), check=True, capture_output=True)
+    command = f". ~/ranksweep/env.sh; ray stop --force; {' '.join([start, *words])}"
+    for _ in range(5):
+        shell = machine.command("bash", "-c", command)
+        done = subprocess.run(shell, capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+    raise AssertionError(done.stdout + done.stderr)
 
 
 def processes(machine: Machine, *names: str) -> list[str]:

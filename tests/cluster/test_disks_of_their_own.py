@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -113,6 +114,32 @@ def kill(machine: Machine, pids: Sequence[int]) -> None:
     subprocess.run(machine.command("kill", "-KILL", *map(str, pids)), check=True)
 
 
+@contextmanager
+def held(*machines: Machine) -> Iterator[None]:
+    """The trials on these machines, also those that begin, stand still in the block."""
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.wait(1.0):
+            send("STOP", *machines)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holding.join()
+        send("CONT", *machines)
+
+
+def send(signal: str, *machines: Machine) -> None:
+    """Sends a signal to the trials on these machines, if there are any."""
+    for machine in machines:
+        words = machine.command("kill", f"-{signal}", *map(str, trials_on(machine)))
+        subprocess.run(words, capture_output=True)
+
+
 def named(machine: Machine, title: str) -> list[int]:
     """The processes of a machine whose command line has this."""
     return [pid for pid, line in machine.processes().items() if title in line]
@@ -197,12 +224,13 @@ def test_kills_a_late_node_and_a_cut_link_change_no_value(
 def test_a_node_with_another_version_joins_and_gets_no_trial(
     cluster: Cluster, undisturbed: pd.DataFrame, tmp_path: Path
 ):
-    stale = cluster.workers[2]
+    worker, late, stale = cluster.workers
     log, storage = tmp_path / "log", cluster.head.disk / "stale"
     with submitted(cluster, log, *WORDS, "--storage", "stale") as process:
         wait_for(log, process, lambda: " slot" in log.read_text())
-        join(cluster, stale, "--num-cpus=1", versions={"ir-measures": "9.9"})
-        wait_for(log, process, lambda: "stale gets no trial" in log.read_text())
+        with held(worker, late):
+            join(cluster, stale, "--num-cpus=1", versions={"ir-measures": "9.9"})
+            wait_for(log, process, lambda: "stale gets no trial" in log.read_text())
         assert process.wait(1500) == 0, log.read_text()
     said = " ".join(log.read_text().split())
     assert "stale gets no trial: it has ir-measures 9.9; the driver has python" in said
@@ -232,3 +260,132 @@ def eventually(seen, seconds: float = 900) -> None:
     while not seen():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def on(machine: Machine, command: str) -> str:
+    """The output of a shell on a machine, at root's home, with the environment of its Ray."""
+    words = machine.command("bash", "-c", f". ~/ranksweep/env.sh; cd; {command}")
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def waits_for_the_storage(*machines: Machine) -> int:
+    """How often processes of trials there have written to their logs that they wait for it."""
+    folders = [Path(f"/proc/{machine.pid}/root/tmp/ray") for machine in machines]
+    logs = (log for folder in folders for log in folder.glob("session_2*/logs/worker-*.err"))
+    return sum(log.read_text(errors="replace").count("trying again") for log in logs)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("goes", "returns", "reason"),
+    [
+        pytest.param(
+            "! cat /dev/zero > disturbed/filler 2> /dev/null",
+            "rm disturbed/filler",
+            "No space left on device",
+            id="full",
+        ),
+        pytest.param(
+            "mkdir -p elsewhere; mount --move disturbed elsewhere",
+            "mount --move elsewhere disturbed",
+            "this folder is missing or not mounted",
+            id="away",
+        ),
+    ],
+)
+def test_a_storage_that_is_full_or_away_at_the_head_is_waited_for(
+    cluster: Cluster, undisturbed: pd.DataFrame, tmp_path: Path, goes, returns, reason
+):
+    """It is a mount of the head, which no other machine sees; a trial ends meanwhile."""
+    head, nodes, log = cluster.head, cluster.workers[:2], tmp_path / "log"
+    on(head, "mkdir -p disturbed; mount -t tmpfs -o size=200m tmpfs disturbed")
+    storage = Path(f"/proc/{head.pid}/root{HOME}/disturbed")
+    before = waits_for_the_storage(*nodes)
+
+    def one_stands_still() -> bool:
+        send("STOP", *nodes)
+        if not any(storage.glob("trials/*/progress.json")):
+            send("CONT", *nodes)
+            return False
+        return True
+
+    with submitted(cluster, log, *WORDS, "--storage", "disturbed") as process:
+        wait_for(log, process, one_stands_still)
+        on(head, goes)
+        send("CONT", *nodes)
+        wait_for(log, process, lambda: waits_for_the_storage(*nodes) > before)
+        wait_for(log, process, lambda: "trying again" in log.read_text())
+        on(head, returns)
+        assert process.wait(1500) == 0, log.read_text()
+    printed = " ".join(log.read_text().split())
+    assert reason in printed and "disturbed is back" in printed
+    assert_equal_values(storage, undisturbed)
+    assert trials_of(storage / SWEEP)["attempts"].tolist() == [1] * TRIALS
+    assert not list(storage.rglob(".unfinished*"))
+    on(head, "umount disturbed")
+    assert not list((head.disk / "disturbed").iterdir())  # below the mount
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file", "a file is there, not a folder"),
+        ("file/below", "a file is there, not a folder"),
+        ("locked/results", "Read-only file system"),
+    ],
+)
+def test_a_storage_that_is_no_folder_of_the_head_is_refused_before_anything_starts(
+    cluster: Cluster, name, reason
+):
+    on(cluster.head, "touch file; mkdir -p locked; mountpoint -q locked || "
+       "mount -t tmpfs -o ro tmpfs locked")  # fmt: skip
+    before = on(cluster.head, "find . -not -path '*/__pycache__*' | sort")
+    script = '. ~/ranksweep/env.sh; cd; python ranksweep/sweeps/window_stride.py "$@"'
+    words = cluster.head.command("bash", "-c", script, "bash", *WORDS, "--storage", name)
+    done = subprocess.run(words, capture_output=True, text=True)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and text.startswith("error: --storage") and reason in text
+    assert on(cluster.head, "find . -not -path '*/__pycache__*' | sort") == before
+
+
+KINDS = {"A100": "NVIDIA A100-SXM4-80GB", "T4": "Tesla T4"}
+
+
+def declare(cluster: Cluster, machine: Machine, name: str) -> None:
+    """Starts Ray again on a machine, now as one of a kind of GPU that it does not have: by Ray's
+    resource, and by the name of the device in the records of trials."""
+    [site] = machine.disk.glob("ranksweep/.venv/lib/python*/site-packages")
+    (site / "declared.pth").write_text(
+        f"import platform; platform.machine = lambda: {KINDS[name]!r}\n"
+    )
+    resources = f"--resources='{{\"accelerator_type:{name}\": 1}}'"
+    join(cluster, machine, "--num-cpus=1", resources)
+
+
+def test_a_sweep_is_held_to_a_kind_and_a_comparison_of_two_kinds_says_so(
+    cluster: Cluster, tmp_path: Path
+):
+    """The baseline runs on one kind; then, in the same folder, another window on the other."""
+    worker, late, _ = cluster.workers
+    for machine, name in ((late, "T4"), (worker, "A100")):  # a copy of the last one's code
+        declare(cluster, machine, name)
+    names = {f"accelerator_type:{name}" for name in KINDS}
+    nodes = lambda: [set(node["resources_total"]) for node in cluster.nodes()]  # noqa: E731
+    eventually(lambda: names <= set().union(*nodes()))
+    storage = cluster.head.disk / "kinds"
+    words = "--smoke-test --num-seeds 2 --storage kinds chunking.stride=32".split()
+
+    def run(kind: str, *more: str) -> str:
+        return cluster.run(*LITERAL, "--", *words, "--accelerator", kind, *more, timeout=900)
+
+    first = run("A100", "chunking.window=48")
+    assert hosts(storage) == {"worker"} and "Unlike machines" not in first
+    second = run("T4", "chunking.window=64")
+    assert hosts(storage) == {"worker", "late"}
+    text = " ".join(second.split())
+    assert "Unlike machines: in 1 comparison the two sides ran on different devices" in text
+    assert f"on {KINDS['T4']}, " in text and f"on {KINDS['A100']}." in text
+    with pytest.raises(AssertionError, match="error: unknown --accelerator of the cluster 'A10G'"):
+        run("A10G")
