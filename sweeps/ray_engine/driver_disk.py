@@ -100,7 +100,7 @@ class Disk:
         self._require()
         if not offset and size > disk_usage(self.storage.root).free:
             raise OSError(ENOSPC, os.strerror(ENOSPC), path)
-        unfinished = self.storage.unfinished(self._below(path), name)
+        unfinished = self.storage.unfinished(os.path.relpath(path, self.storage.root), name)
         if not offset:
             _remove_abandoned(unfinished.parent)
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o666)
@@ -121,7 +121,7 @@ class Disk:
 
     def finish(self, path: str, name: str, size: int, create: bool) -> None:
         """Lets a written file appear under its name."""
-        unfinished = self.storage.unfinished(self._below(path), name)
+        unfinished = _unfinished(path, name)
         try:
             written = unfinished.stat().st_size if unfinished.exists() else 0
             if written != size:
@@ -133,10 +133,7 @@ class Disk:
 
     def drop(self, path: str, name: str) -> None:
         """Removes what was written of a file that will not be finished."""
-        self.storage.unfinished(self._below(path), name).unlink(missing_ok=True)
-
-    def _below(self, path: str) -> str:
-        return os.path.relpath(path, self.storage.root)
+        _unfinished(path, name).unlink(missing_ok=True)
 
     def _require(self) -> None:
         """As `Storage.require`, by an error that no reader takes for an absent file."""
@@ -144,6 +141,11 @@ class Disk:
             self.storage.require()
         except FileNotFoundError as error:
             raise OSError(ENODEV, error.strerror, error.filename) from None
+
+
+def _unfinished(path: str, name: str) -> Path:
+    """As `Storage.unfinished`, without making its folder: the storage may be away by now."""
+    return Path(path).with_name(f"{UNFINISHED}{name}")
 
 
 def _remove_abandoned(folder: Path) -> None:

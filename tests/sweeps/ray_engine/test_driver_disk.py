@@ -95,10 +95,13 @@ def test_what_does_not_fit_is_refused_before_it_takes_the_room(far, disk, monkey
 def test_a_folder_that_is_away_is_no_absent_file(far, disk):
     far.write("a", b"x")
     os.rename(disk.storage.root, f"{disk.storage.root}-away")
-    for call in (lambda: far.read("a"), lambda: far.files(), lambda: far.write("b", b"y")):
+    os.mkdir(disk.storage.root)  # as below a mount
+    for call in (lambda: far.read("a"), lambda: far.files(), lambda: far.write("b/c", b"y")):
         with pytest.raises(StorageAway, match="missing or not mounted"):
             call()
-    assert not os.path.exists(disk.storage.root)
+    with pytest.raises(OSError):
+        disk.finish(f"{disk.storage.root}/b/c", "name", 1, create=False)
+    assert not os.listdir(disk.storage.root)
 
 
 def test_a_checkpoint_is_saved_and_loaded(far, disk):
