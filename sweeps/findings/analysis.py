@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.clusters import joined
 from rank_core.stats.compare import (
     ByLetter,
     CellComparison,
@@ -20,21 +19,18 @@ from rank_core.stats.compare import (
     compare_with,
     scope_test_of,
 )
-from rank_core.stats.matrix import ScoreMatrix, proven_copies, score_matrices
+from rank_core.stats.matrix import ScoreMatrix, proven_copies
 from rank_core.stats.scopes import ScopeTest
-from rank_core.stats.strata import compare_collections, over_collections
+from rank_core.stats.strata import compare_collections
 from sweeps.findings.allowance import allowed_gain
+from sweeps.findings.scores import Matrices, Scores, plain_scores, scores_of
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.test_options import MEASURE
 from sweeps.systems.choice import Choice, choose
-from sweeps.systems.clusters import shared_columns
-from sweeps.systems.load import Sweep, in_clusters
+from sweeps.systems.load import Sweep
 from sweeps.systems.summary import cells_of
 from sweeps.systems.system import Kind, System
-
-Matrices = Mapping[str, ScoreMatrix]
-"""{measure: scores of the cells with a used seed}."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,13 @@ class Analysis:
     compared: Mapping[Key, CellComparison]  # letter by letter, measure by measure, row by row
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
     paired: bool  # whether the tests used the declared pairing of seeds
-    matrices: Matrices  # plain scores
-    tested: Matrices  # the same in clusters of queries, where there are some
-    whole: Matrices  # plain scores with the rows that are not cells
-    every: Matrices  # the same in clusters of queries, and their means over collections
+    cell_scores: Scores
+    row_scores: Scores  # with the rows that are not cells
     fixed: tuple[str, ...]  # the rows of these with a single possible run
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     copies: Mapping[str, str] = field(default_factory=dict)
     """{cell: the one that it equals in every run and value}: one system, tested once."""
     num_families: int = 1  # that share alpha; more where p is corrected over the whole table
-    means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
     unjudged: Unjudged | None = None  # with `with_unjudged`
@@ -149,9 +142,11 @@ class Analysis:
         """Of the rows with the first stage, with their own models, paired by training run."""
         return self._listed([OWN_MODEL])
 
-    def matrix(self, measure: str) -> ScoreMatrix:
-        """What the tests read: the scores of the cells, or their means over collections."""
-        return self.means[measure] if measure in self.means else self.tested[measure]
+    @property
+    def means(self) -> Matrices:
+        """What the tests of the means over collections read; empty for a single collection."""
+        tested = self.cell_scores.tested.items()
+        return {measure: matrix for measure, matrix in tested if measure in self.sweep.means}
 
     @property
     def primary(self) -> list[CellComparison]:
@@ -190,7 +185,7 @@ class Analysis:
         choice, test = self.choice, self.chosen
         if choice is None or test is None:
             return math.nan
-        matrix = self.every[test.measure]
+        matrix = self.row_scores.tested[test.measure]
         return allowed_gain(self.sweep, choice, test, self.rows, matrix, self.fixed)
 
     @property
@@ -220,18 +215,16 @@ def analyse(sweep: Sweep) -> Analysis:
     baseline."""
     cells = cells_of(sweep)
     scored = _scored(sweep, cells)
-    matrices = _matrices(sweep, scored)
-    copies = _copies(sweep, matrices, scored)
+    plain = plain_scores(sweep, scored)
+    copies = _copies(sweep, plain, scored)
     scored = [cell for cell in scored if cell not in copies]
-    matrices = {measure: matrix.only(scored) for measure, matrix in matrices.items()}
-    tested = _tested(sweep, matrices)
+    scores = scores_of(sweep, {name: matrix.only(scored) for name, matrix in plain.items()})
     slots = _slots(sweep, scored)
-    means = _means(sweep, matrices, tested)
-    paired = _is_paired(sweep, [*matrices.values(), *means.values()])
+    paired = _is_paired(sweep, [*scores.plain.values(), *scores.tested.values()])
     whole, added_rows = _with_derived(sweep, scored)
     shared = _num_families(whole, slots, added_rows)
     by_measure = (
-        _compare_all(sweep, tested, means, slots, paired=paired, num_families=shared)
+        _compare_all(sweep, scores.tested, slots, paired=paired, num_families=shared)
         if slots
         else {}
     )
@@ -242,10 +235,11 @@ def analyse(sweep: Sweep) -> Analysis:
         for pair in by_letter[mark]
     }
     first = [pair for (mark, _, _), pair in compared.items() if mark == "a"]
-    every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
-    every_tested = _tested(whole, every) if added_rows else tested
+    of_rows = scores
+    if added_rows:
+        of_rows = scores_of(whole, plain_scores(whole, [*scored, *added_rows]))
     if first and added_rows:
-        compared |= _of_derived(whole, every_tested, slots, added_rows, num_families=shared)
+        compared |= _of_derived(whole, of_rows.tested, slots, added_rows, num_families=shared)
     return Analysis(
         sweep=sweep,
         rows=_rows(sweep, cells, compared, copies),
@@ -253,7 +247,7 @@ def analyse(sweep: Sweep) -> Analysis:
         compared=compared,
         tests={
             (pair.measure, pair.system): scope_test_of(
-                (means if pair.measure in means else tested)[pair.measure],
+                scores.tested[pair.measure],
                 (pair.system, pair.baseline),
                 paired_seeds=paired,
                 deterministic=sweep.deterministic,
@@ -263,13 +257,10 @@ def analyse(sweep: Sweep) -> Analysis:
         paired=paired,
         copies=copies,
         num_families=shared,
-        matrices=matrices,
-        tested=tested,
-        whole=every,
-        every={**every_tested, **means},
+        cell_scores=scores,
+        row_scores=of_rows,
         fixed=whole.deterministic,
-        best_sets=_best_sets(whole, {**every_tested, **means}),
-        means=means,
+        best_sets=_best_sets(whole, of_rows.tested),
     )
 
 
@@ -302,17 +293,11 @@ def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> 
 
 
 def _compare_all(
-    sweep: Sweep,
-    matrices: Matrices,
-    means: Matrices,
-    slots: Sequence[Slot],
-    *,
-    paired: bool,
-    num_families: int,
+    sweep: Sweep, matrices: Matrices, slots: Sequence[Slot], *, paired: bool, num_families: int
 ) -> dict[str, ByLetter]:
     """{measure: its comparisons}; of several collections with those of the means."""
     sharing: dict[str, Any] = {"paired": paired, "num_families": num_families}
-    if not means:
+    if not sweep.means:
         return {
             measure: compare_with(matrix, **_options(sweep, matrix, slots, **sharing))
             for measure, matrix in matrices.items()
@@ -321,7 +306,7 @@ def _compare_all(
     for mean, columns in sweep.means.items():
         own = [matrices[column] for column in columns]
         options = _options(sweep, own[0], slots, **sharing)
-        found, by_measure[mean] = compare_collections(own, means[mean], **options)
+        found, by_measure[mean] = compare_collections(own, matrices[mean], **options)
         by_measure |= dict(zip(columns, found, strict=True))
     return by_measure
 
@@ -345,41 +330,6 @@ def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
         len({own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
         for matrix in matrices
     )
-
-
-def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
-    """One per measure; measures of one collection share their queries."""
-    matrices: dict[str, ScoreMatrix] = {}
-    for measures in sweep.collections.values() if scored else ():
-        table = sweep.scores[sweep.scores["measure"].isin(measures)]
-        # Seeds agree where alpha is 0: the first stage alone.
-        agree = [*sweep.alike, *(system.name for system in sweep.interpolated)]
-        matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=agree)
-    return matrices
-
-
-def _tested(sweep: Sweep, matrices: Matrices) -> Matrices:
-    """The matrices of all collections in their clusters."""
-    return {
-        measure: in_clusters(sweep, matrices[measure], collection)
-        for collection, measures in sweep.collections.items()
-        for measure in measures
-        if measure in matrices
-    }
-
-
-def _means(sweep: Sweep, matrices: Matrices, tested: Matrices) -> Matrices:
-    """The matrices of the means over collections; what these share is one column."""
-    means = {}
-    for mean, columns in sweep.means.items() if matrices else ():
-        over = over_collections(
-            [tested[column] for column in columns], measure=mean, separate_runs=sweep.separate_runs
-        )
-        ids = (matrices[column].query_ids for column in columns)
-        queries = dict(zip(sweep.collections, ids, strict=True))
-        keys, number = shared_columns(queries, sweep.clusters, sweep.query_keys)
-        means[mean] = joined(over, keys, number)
-    return means
 
 
 def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
@@ -418,7 +368,7 @@ def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
     that has scores and was not eliminated."""
     scored = _scored(sweep, cells_of(sweep))
     whole, added = _with_derived(sweep, scored)
-    return whole, _matrices(whole, [*scored, *added])
+    return whole, plain_scores(whole, [*scored, *added])
 
 
 def _of_derived(

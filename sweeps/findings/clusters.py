@@ -20,8 +20,8 @@ _VISIBLE = 0.005  # the smallest change that is not printed as 0%
 def rows(analysis: Analysis) -> list[Finding]:
     """The clusters of the queries, and the queries that collections share."""
     found = []
-    if (clusters := analysis.sweep.clusters) and analysis.tested:
-        matrix = next(iter((analysis.means or analysis.tested).values()))
+    if (clusters := analysis.sweep.clusters) and analysis.cell_scores.tested:
+        matrix = next(iter((analysis.means or analysis.cell_scores.tested).values()))
         count, name = len(matrix.query_ids), f"clusters of {matrix.num_queries} queries"
         found.append(Finding("clusters", name, value=count, unit=Unit.COUNT,
                              names=(clusters.source,), link=LINK))  # fmt: skip
@@ -51,17 +51,17 @@ def sentences_on_clusters(analysis: Analysis) -> list[str]:
 def clusters_sentence(analysis: Analysis) -> str:
     """The number of clusters and what they are made of; "" without any."""
     clusters = analysis.sweep.clusters
-    if clusters is None or not analysis.tested:
+    if clusters is None or not analysis.cell_scores.tested:
         return ""
-    matrices = [*analysis.means.values()][:1] or [*analysis.tested.values()][:1]
-    G, Q = len(matrices[0].query_ids), matrices[0].num_queries
+    matrix = next(iter((analysis.means or analysis.cell_scores.tested).values()))
+    G, Q = len(matrix.query_ids), matrix.num_queries
     if G == Q:
         return f"By {clusters.source} each of the {Q} queries is a cluster of its own."
     text = (
         f"Tests and intervals are over {G} clusters of {Q} queries ({clusters.source}), whose "
         "scores may be correlated within a cluster."
     )
-    if (count := equal_clusters(matrices[0])) < _UNEQUAL * G:
+    if (count := equal_clusters(matrix)) < _UNEQUAL * G:
         text += f" As their sizes differ, they count as about {count:.0f} clusters of one size."
     return text
 
@@ -77,7 +77,7 @@ def _shared(analysis: Analysis) -> tuple[int, int, str] | None:
     matrix = next(iter(analysis.means.values()), None)
     if matrix is None:
         return None
-    own = [analysis.matrices[name] for name in next(iter(analysis.sweep.means.values()))]
+    own = [analysis.cell_scores.plain[name] for name in next(iter(analysis.sweep.means.values()))]
     total = sum(len(one.query_ids) for one in own)
     known = "texts" if analysis.sweep.query_keys else "ids"
     return (total, matrix.num_queries, known) if matrix.num_queries < total else None
@@ -102,7 +102,7 @@ def sharing_warning(analysis: Analysis) -> str:
         return ""
     found = [(0.0, "")]
     for collection, measures in sweep.collections.items():
-        of, matrix = sweep.sharing.get(collection), analysis.matrices.get(measures[0])
+        of, matrix = sweep.sharing.get(collection), analysis.cell_scores.plain.get(measures[0])
         if of and matrix:
             pairs = [(c.system, c.baseline) for c in analysis.primary]
             found.append(
@@ -143,7 +143,7 @@ def cluster_results(analysis: Analysis) -> dict[str, Any]:
                 "num_clusters": len(one.query_ids),
                 "equal_clusters": equal_clusters(one),
             }
-            for measure, one in {**analysis.tested, **analysis.means}.items()
+            for measure, one in analysis.cell_scores.tested.items()
         }
         found["clusters"] = {"source": clusters.source, "measures": counts}
     if shared := _shared(analysis):

@@ -57,11 +57,11 @@ def interactions(analysis: Analysis) -> list[Interaction]:
 def _contrast(analysis: Analysis, columns: dict[str, str]) -> ScoreMatrix:
     """The difference of two collections, {name: column}; a query of both is one column."""
     sweep = analysis.sweep
-    first, second = (analysis.tested[column] for column in columns.values())
+    first, second = (analysis.cell_scores.tested[column] for column in columns.values())
     matrix = difference_of_collections(
         first, second, measure=sweep.primary, separate_runs=sweep.separate_runs
     )
-    ids = {name: analysis.matrices[column].query_ids for name, column in columns.items()}
+    ids = {name: analysis.cell_scores.plain[column].query_ids for name, column in columns.items()}
     return joined(matrix, *shared_columns(ids, sweep.clusters, sweep.query_keys))
 
 

@@ -83,7 +83,7 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
 def rows(analysis: Analysis) -> list[Finding]:
     """The documents that two runs of the choice share in their first ten."""
     sweep, choice = analysis.sweep, analysis.choice
-    matrix = analysis.whole.get(sweep.primary)
+    matrix = analysis.row_scores.plain.get(sweep.primary)
     if choice is None or matrix is None or choice.system not in matrix.cells:
         return []
     readers = list_readers(sweep, matrix).get(choice.system, [])

@@ -41,7 +41,7 @@ def planned_limit(analysis: Analysis, pair: CellComparison) -> float:
     sweep, test, level = analysis.sweep, pair.test, 2 * ASSURANCE - 1
     if test is None or pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
-    matrix = analysis.every[pair.measure]
+    matrix = analysis.row_scores.tested[pair.measure]
     if pair.baseline not in analysis.fixed and math.isfinite(pair.fewest_seeds):
         own = matrix.only((pair.baseline, pair.system))
         with suppress(BadInput):

@@ -13,7 +13,7 @@ def rows(analysis: Analysis) -> list[Finding]:
     """The standard deviation of seeds without the noise of queries, and whether systems differ in
     it; empty where one seed estimates nothing."""
     sweep = analysis.sweep
-    matrix = analysis.tested.get(sweep.primary)
+    matrix = None if sweep.means else analysis.cell_scores.tested.get(sweep.primary)
     cells = [cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1] if matrix else []
     if matrix is None or not cells or all(math.isnan(c.se_both) for c in analysis.primary):
         return []

@@ -29,7 +29,7 @@ _CONDENSED = "\ncondensed"  # after the name of a system; "": as measured
 def with_unjudged(analysis: Analysis) -> Analysis:
     """The analysis with its comparisons on the primary measure tested again; unchanged without runs
     or judgments, and where every document among the first ones is judged."""
-    sweep, matrix = analysis.sweep, analysis.whole.get(analysis.sweep.primary)
+    sweep, matrix = analysis.sweep, analysis.row_scores.plain.get(analysis.sweep.primary)
     readers = list_readers(sweep, matrix) if matrix and analysis.primary else {}
     given = judgments(sweep) if readers else None
     if matrix is None or given is None or not all(map(given.get, matrix.query_ids)):

@@ -76,7 +76,7 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
 def _on_queries(analysis: Analysis, comparisons: Sequence[CellComparison]) -> str:
     """`on 400 queries`, or `over 247 clusters of 400 queries`."""
     queries = f"{_span([c.num_queries for c in comparisons])} queries"
-    clusters = [num_clusters(analysis.matrix(c.measure)) for c in comparisons]
+    clusters = [num_clusters(analysis.cell_scores.tested[c.measure]) for c in comparisons]
     return f"over {_span(clusters)} clusters of {queries}" if any(clusters) else f"on {queries}"
 
 

@@ -35,7 +35,7 @@ def sizes_beside(analysis: Analysis, cell: str) -> list[CellComparison]:
     """A cell against the cut document and the sizes in common use."""
     sweep = analysis.sweep
     rivals = [sweep.baseline, *_usual_cells(sweep.indexes)]
-    matrix = analysis.matrix(sweep.primary)
+    matrix = analysis.cell_scores.tested[sweep.primary]
     return compare_pairs(
         matrix,
         [(cell, rival) for rival in dict.fromkeys(rivals) if rival != cell],
@@ -229,7 +229,7 @@ def _with_first_stage(analysis: Analysis, choice: Choice) -> WithFirstStage | No
 def _measured(analysis: Analysis, choice: Choice, facts: IndexFacts) -> Measured:
     """What the index of the choice measures, without the first stage."""
     sweep, figures = analysis.sweep, facts.figures
-    matrix, collection = analysis.matrix(sweep.primary), sweep.about.collection
+    matrix, collection = analysis.cell_scores.tested[sweep.primary], sweep.about.collection
     return Measured(
         collection=MeasuredOn(collection["name"], collection["content_hash"]),
         measure=sweep.primary,

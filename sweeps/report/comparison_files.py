@@ -117,7 +117,7 @@ def _compared(comparison: RunComparison) -> str:
     where = (sets[0].where if len(sets) == 1 else "") or sweep.split
     lettered = map(" ".join, zip(ascii_lowercase, map(str, sweep.slots), strict=False))
     baselines = f"baselines {', '.join(lettered)}"  # a firstp, b bm25
-    primary = analysis.matrix(sweep.primary)
+    primary = analysis.cell_scores.tested[sweep.primary]
     clusters = num_clusters(primary)
     return (
         f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
@@ -130,7 +130,7 @@ def _compared(comparison: RunComparison) -> str:
 def all_pairs(analysis: Analysis) -> list[TestedPair]:
     """Every pair of systems in every column, the first of the pair as its system."""
     pairs = []
-    for column, matrix in {**analysis.tested, **analysis.means}.items():
+    for column, matrix in analysis.cell_scores.tested.items():
         compared = compare_pairs(
             matrix,
             list(combinations(matrix.cells, 2)),
@@ -140,7 +140,9 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
             num_families=1 if column in analysis.means else len(analysis.sweep.collections),
         )
         tukey = [math.nan] * len(compared)
-        if column in analysis.matrices:  # a mean over collections has no queries to permute
+        if (
+            column in analysis.cell_scores.plain
+        ):  # a mean over collections has no queries to permute
             permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
             tukey = [other.p_adjusted for other in permuted]
         pairs += [TestedPair(*pair) for pair in zip(compared, tukey, strict=True)]

@@ -223,7 +223,7 @@ def query_bars(analysis: Analysis) -> Drawing | None:
     """The per-query differences of the choice from the first stage, without its row from the
     baseline: sorted, on means over seeds."""
     best, sweep = analysis.chosen, analysis.sweep
-    matrix = analysis.whole.get(sweep.primary)  # none of a mean over collections
+    matrix = analysis.row_scores.plain.get(sweep.primary)  # none of a mean over collections
     if best is None or matrix is None:
         return None
     delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
@@ -267,7 +267,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     with the first stage costs what its cell does, and the first stage is a line."""
     sweep, known = analysis.sweep, costs(analysis)
     cost_of, unit = known.of, known.unit
-    if len(set(cost_of.values())) < 2 or sweep.primary not in analysis.matrices:
+    if len(set(cost_of.values())) < 2 or sweep.primary not in analysis.cell_scores.plain:
         return None
     rows = {row.name: row for row in analysis.rows if row.name in cost_of}
     means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}

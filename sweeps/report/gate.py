@@ -141,7 +141,7 @@ def _needs(analysis: Analysis, pair: CellComparison, rule: Rule) -> str:
     if distance <= 0:
         return "the difference lies on the margin, where no number decides"
     assert pair.test is not None
-    matrix = analysis.matrix(pair.measure)
+    matrix = analysis.cell_scores.tested[pair.measure]
     seeds, queries = min(pair.num_seeds_system, pair.num_seeds_baseline), len(matrix.query_ids)
     what = "clusters of queries" if num_clusters(matrix) else "queries"
     needed = _needed(pair.test, rule, distance, runs=False)

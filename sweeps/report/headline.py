@@ -217,7 +217,7 @@ def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
     """A system that costs less, and the limit of what it may lose, simultaneous over all that do:
     the cheapest whose limit is within the margin, else the best of them on dev."""
     sweep, costs = analysis.sweep, costs_of(analysis.sweep).of
-    matrix = analysis.every.get(sweep.primary)
+    matrix = analysis.row_scores.tested.get(sweep.primary)
     if matrix is None or choice.system not in matrix.cells or choice.system not in costs:
         return "", None
     most = (1 - _FROM_HERE_ON) * costs[choice.system]

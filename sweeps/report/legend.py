@@ -81,7 +81,7 @@ def legend_of_tests(analysis: Analysis, *, with_spread: bool) -> str:
     deviations = [row.deviation(sweep.primary) for row in analysis.rows] if with_spread else []
     if any(not math.isnan(deviation) for deviation in deviations):
         parts.append("± SD over seeds")
-    matrix = analysis.matrix(sweep.primary)
+    matrix = analysis.cell_scores.tested[sweep.primary]
     parts.append(sweep.count_text(matrix.num_queries, num_clusters(matrix)))
     return f"{'; '.join(parts)}."
 

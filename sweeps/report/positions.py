@@ -30,7 +30,7 @@ def position_findings(analysis: Analysis) -> PositionCurves | None:
     """The curves of the cells by the primary measure; None for a third party's runs, for several
     collections, and where the collection does not know the place of the evidence."""
     sweep = analysis.sweep
-    matrix = analysis.matrices.get(sweep.primary)
+    matrix = analysis.cell_scores.plain.get(sweep.primary)
     if sweep.third_party or matrix is None or len(sweep.collections) > 1:
         return None
     names = [row.name for row in analysis.cells if row.num_used and row.name not in analysis.copies]

@@ -92,7 +92,7 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
     """`2 of 5 inside our 95% interval 0.471 to 0.502`; a mean is its difference from 0."""
     if own.differs:
         return f"not comparable: {own.differs}"
-    matrix, sweep = analysis.matrices.get(own.measure), analysis.sweep
+    matrix, sweep = analysis.cell_scores.plain.get(own.measure), analysis.sweep
     if matrix is None or cell not in matrix.scores:
         return "this cell has not finished"
     scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)

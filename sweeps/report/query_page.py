@@ -42,7 +42,7 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     """The queries that gained most, then those that lost most; none without a comparison on the
     primary measure or without its runs on this machine."""
     sweep, best = analysis.sweep, analysis.chosen
-    matrix = analysis.whole.get(sweep.primary)
+    matrix = analysis.row_scores.plain.get(sweep.primary)
     files = list_readers(sweep, matrix) if matrix else {}
     if matrix is None or best is None or not {best.system, best.baseline} <= files.keys():
         return []
@@ -141,7 +141,7 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     sweep, pair = analysis.sweep, (analysis.chosen.system, analysis.chosen.baseline)
     system, baseline = map(sweep.label, pair)
     texts = read_texts(None if sweep.third_party else sweep.folder)
-    seeds = analysis.whole[sweep.primary].seeds
+    seeds = analysis.row_scores.plain[sweep.primary].seeds
     ranks = [f"rank, {sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
     words = "passage with most of the query's words"
     heading = ["document", "relevance", *ranks, *[words] * bool(texts)]

@@ -30,7 +30,8 @@ class RankRow:
 def rank_rows(analysis: Analysis) -> list[RankRow]:
     """The ranks of all systems on every measure, the highest mean first."""
     rows = []
-    for measure, matrix in analysis.tested.items():
+    for measure in analysis.cell_scores.plain:  # a mean over collections has no ranks
+        matrix = analysis.cell_scores.tested[measure]
         ranks = rank_intervals(
             matrix,
             alpha=analysis.sweep.tests.alpha,
@@ -48,7 +49,7 @@ def rank_rows(analysis: Analysis) -> list[RankRow]:
 def ranks_text(analysis: Analysis, rows: Sequence[RankRow]) -> list[str]:
     """The lines of a terminal: a table per measure, then the meaning of ranks and groups."""
     lines = []
-    for measure, matrix in analysis.tested.items():
+    for measure, matrix in analysis.cell_scores.plain.items():
         cells = [
             (
                 row.system,

@@ -89,7 +89,7 @@ def test_queries_that_gained_and_lost_most_are_shown_with_their_documents(tmp_pa
     analysis = made(
         tmp_path, lambda place, seed, query_id: "ab" if place else "bca", num_queries=20
     )
-    matrix = analysis.matrices["nDCG@10"]
+    matrix = analysis.cell_scores.plain["nDCG@10"]
     names = (one.system, one.baseline) if (one := analysis.primary[0]) else ("", "")
     own, base = (matrix.scores[name].mean(axis=0) for name in names)
     order = [matrix.query_ids[at] for at in (own - base).argsort(kind="stable")]
@@ -134,7 +134,9 @@ def test_the_part_of_a_document_that_has_most_of_the_querys_words_is_shown(tmp_p
         "da": " ".join(["light", *far[1:]]),  # one word at the start, four from word 100 on
         "db": "Rayleigh scattering " + " ".join(fill),  # at the start
     }
-    texts = dict.fromkeys(analysis.matrices["nDCG@10"].query_ids, "Rayleigh scattering, blue light")
+    texts = dict.fromkeys(
+        analysis.cell_scores.plain["nDCG@10"].query_ids, "Rayleigh scattering, blue light"
+    )
     split = Split(queries=texts, qrels={}, candidates={})
     write_report(tmp_path, collection=Collection("made", "0", documents, {"test": split}))
     shown = json.loads((tmp_path / "qrels" / "shown_texts.json").read_text())
@@ -150,7 +152,7 @@ def test_the_part_of_a_document_that_has_most_of_the_querys_words_is_shown(tmp_p
 def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
     texts = {query_id: f"{HOSTILE} {query_id}\ud800\x00" for query_id in
-             analysis.matrices["nDCG@10"].query_ids}  # fmt: skip
+             analysis.cell_scores.plain["nDCG@10"].query_ids}  # fmt: skip
     split = Split(queries=texts, qrels={}, candidates={})
     documents = {"da": f"{HOSTILE} & \u202e " + "word " * 500}
     collection = Collection("made", "0", documents, {"test": split})

@@ -100,7 +100,7 @@ def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:
     added = [*analysis.interpolated_comparisons, *analysis.first_stage_comparisons]
     pairs = [pair for pair in [*analysis.primary, *added] if pair.measure == "nDCG@10"]
     assert len(pairs) == 1 + 3 + 4
-    matrix = analysis.whole["nDCG@10"]
+    matrix = analysis.row_scores.plain["nDCG@10"]
     again = retested(analysis, matrix, lambda pair: (pair.system, pair.baseline))
     for pair in pairs:
         assert again[pair][1].p_both_adjusted == pytest.approx(pair.p_both_adjusted, rel=1e-9)

@@ -67,7 +67,7 @@ def test_a_sweep_in_the_groups_of_its_collection(folder, tmp_path, capsys):
     assert read_sweep_file(own).files["queries/test.jsonl"]
     # A program that reads the folder has the sweep's clusters, unless it asks for others.
     counts = {
-        way: len(load(own, clusters=way)._analysis.matrix("nDCG@10").query_ids)
+        way: len(load(own, clusters=way)._analysis.cell_scores.tested["nDCG@10"].query_ids)
         for way in ("", "none", "auto")
     }
     shared = document_clusters(read_qrels(own / "qrels" / "test.qrels"))

@@ -104,7 +104,7 @@ def test_the_choice_is_beside_the_cut_document_and_the_usual_sizes():
     analysis = analysis_of(TEST, dev={**TEST, "small": 0.2})
     gains = chunk_sizes.sizes_beside(analysis, "small")
     assert [gain.baseline for gain in gains] == ["cut", "large", "usual"]
-    means = analysis.matrices["nDCG@10"].scores
+    means = analysis.cell_scores.plain["nDCG@10"].scores
     assert gains[-1].delta == pytest.approx((means["small"] - means["usual"]).mean())
     assert chunk_sizes.left_out(analysis) == ""
 

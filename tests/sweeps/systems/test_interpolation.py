@@ -270,7 +270,7 @@ def test_a_row_with_the_first_stage_is_tested_against_its_model_by_run(folder: P
     assert found.keys() == {(m, row.name) for m in MEASURES for row in sweep.interpolated}
     for (measure, system), pair in found.items():
         assert pair.baseline == system.removesuffix("+first_stage")
-        scores = analysis.whole[measure].scores
+        scores = analysis.row_scores.plain[measure].scores
         test = paired_scope_test(scores[system], scores[pair.baseline])
         assert (pair.delta, pair.se_both) == (test.delta, test.se_both)
         assert pair.p_both_adjusted <= 2 * pair.p_both and pair.family_size == 2

@@ -108,7 +108,7 @@ def same(found: RunComparison, values: pd.DataFrame) -> None:
     """The comparison has these values and no others."""
     assert found.sweep.measures == MEASURES
     for measure in MEASURES:
-        matrix = found.analysis.matrices[measure]
+        matrix = found.analysis.cell_scores.plain[measure]
         assert matrix.cells == SYSTEMS and set(matrix.seeds.values()) == {SEEDS}
         for system in SYSTEMS:
             rows = values[(values["system"] == system) & (values["measure"] == measure)]
@@ -256,7 +256,7 @@ def test_judged_queries_without_values_count_0_and_unknown_ones_are_refused(
     judged = [f"{query} 0 d 1\n" for query in sorted(values["query_id"].unique())[:30]]
     (tmp_path / "qrels").write_text("".join(judged))
     found = compared(f"{tmp_path}/all.csv", qrels=tmp_path / "qrels")
-    matrix = found.analysis.matrices["AP"]
+    matrix = found.analysis.cell_scores.plain["AP"]
     assert len(matrix.query_ids) == 30 and not matrix.scores["maxp"][:, 0].any()
     notes = " ".join(found.sweep.notes)
     assert "1 judged query without a result, counted as 0" in notes and "excluded" in notes
@@ -353,7 +353,7 @@ def test_a_query_that_is_called_mean_stays_a_query(tmp_path: Path) -> None:
         rows = f"query_id,AP\nq1,.5\nq2,.1\nmean,{value}\n"
         (tmp_path / f"{name}.csv").write_text(rows)
     found = compared(f"{tmp_path}/a.csv", f"{tmp_path}/b.csv")
-    assert [*found.analysis.matrices["AP"].query_ids] == ["mean", "q1", "q2"]
+    assert [*found.analysis.cell_scores.plain["AP"].query_ids] == ["mean", "q1", "q2"]
 
 
 MEAN_LIKE = ("all", "amean", "mean", "average", "avg")

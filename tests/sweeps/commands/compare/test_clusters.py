@@ -172,8 +172,8 @@ def test_a_stored_sweep_has_its_clusters_only_when_asked(tmp_path: Path) -> None
     groups = {query_id: str(at // 5) for at, query_id in enumerate(ids)}
     write_texts(folder, str, group=groups)
     plain, own = (load(folder, clusters=way)._analysis for way in ("", "group"))
-    assert len(plain.matrix("nDCG@10").query_ids) == 30
-    assert len(own.matrix("nDCG@10").query_ids) == 6
+    assert len(plain.cell_scores.tested["nDCG@10"].query_ids) == 30
+    assert len(own.cell_scores.tested["nDCG@10"].query_ids) == 6
     assert own.sweep.clusters.source == "groups of the collection"
     pair, other = own.primary[0], plain.primary[0]
     assert pair.num_queries == 30
