@@ -29,7 +29,7 @@ from sweeps.systems.aggregations import kept_chunks, system_label
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, trial_config
 from sweeps.systems.system import Kind, System, seed_means
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
-from sweeps.terminal.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
+from sweeps.terminal.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, number, signed
 from sweeps.terminal.text import numbered, say
 
 _SETTINGS = ("model.name model.k chunking.window chunking.stride chunking.max_chunks").split()
@@ -102,10 +102,10 @@ def _rows(
     named = Cell(cell, sweep.label(cell), config=config.settings())
     trained = _system(sweep, named, seeds, own, kind=Kind.TRAINED)
     known, asked = [derived_config(config, {})], dict[str, TrialConfig]()
-    for number, changes in enumerate([] if _why_none(trained) else aggregations):
+    for place, changes in enumerate([] if _why_none(trained) else aggregations):
         if (other := derived_config(config, changes)) not in known:
             known.append(other)
-            asked[f"{cell} {number}"] = other
+            asked[f"{cell} {place}"] = other
     values: dict[str, list[pd.DataFrame]] = {name: [] for name in asked}
     for seed in seeds if asked else ():
         kept = kept_chunks(records, trial_name(cell, seed), sweep.split)[sweep.split]
@@ -164,11 +164,11 @@ def derived_table(sweep: Sweep, rows: Sequence[System], num_measures: int | None
     measures, lines = [sweep.primary, *others][:num_measures], []
     for row in rows:
         shown = "  " * bool(row.of) + row.label
-        mean, *means = (f"{row.mean(measure):.3f}" for measure in measures)
+        mean, *means = (number(row.mean(measure)) for measure in measures)
         test = row.test(sweep.primary)
-        tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
+        tested = [signed(test.delta), decisive_p(test)] if test else ["", ""]
         lines.append([shown, row.kind, mean, *tested, *means])
-    heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
+    heading = ["system", "", sweep.primary, "Δ", "p", *measures[1:]]
     return table(heading, lines, "ll".ljust(len(heading), "r"), caption=_caption(sweep, rows))
 
 

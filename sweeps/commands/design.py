@@ -63,7 +63,7 @@ from sweeps.terminal.command_line import (
     check_writable,
     needing,
 )
-from sweeps.terminal.notation import signed
+from sweeps.terminal.notation import range_text, signed
 from sweeps.terminal.text import numbered, say
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -526,7 +526,7 @@ def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> st
     own = found.correlation
     text = (
         f"Means of runs with the same seed correlate by {signed(own.r, 2)} between systems (95% "
-        f"interval {signed(own.low, 2)} to {signed(own.high, 2)}, {own.num_cells} systems, "
+        f"interval {range_text(own.low, own.high, 2)}, {own.num_cells} systems, "
         f"{own.num_seeds} seeds)"
     )
     if own.low > 0:

@@ -40,7 +40,6 @@ from sweeps.terminal.notation import (
     interval_text,
     level_text,
     p_text,
-    short_signed,
     signed,
 )
 from sweeps.terminal.text import numbered
@@ -158,15 +157,15 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
             (
                 comparison.system,
                 comparison.baseline,
-                short_signed(comparison.delta, analysis.sweep.digits),
-                interval_text(comparison, analysis.sweep.digits, "terminal"),
+                signed(comparison.delta, analysis.sweep.digits),
+                interval_text(comparison, analysis.sweep.digits),
                 p_text(pair.p_tukey),
                 both_p(comparison),
             )
             for pair in pairs
             if (comparison := pair.comparison).measure == column
         ]
-        heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
+        heading = ("pair", "", "Δ", f"{level} interval", "p Tukey", "p both")
         drawn = terminal_lines(table(heading, rows, "llrrrr"), names=(0, 1))
         lines += ["", f"All pairs, {column}", *drawn]
     sizes = dict.fromkeys(pair.comparison.family_size for pair in pairs)

@@ -45,7 +45,6 @@ from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     level_text,
     number,
-    short_signed,
     signed,
 )
 from sweeps.terminal.text import shortened
@@ -132,9 +131,9 @@ def _draw_cell(
         Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=colour, edgecolor=edge, linewidth=1)
     )
     lost = cell.num_used < cell.num_launched or cell.seeds("collapsed")
-    mean = number(cell.mean(sweep.primary)).removeprefix("0") if cell.num_used else "no score"
+    mean = number(cell.mean(sweep.primary)) if cell.num_used else "no score"
     lines = [mean + "*" * bool(lost and cell.num_used), *["baseline"] * (name == sweep.baseline)]
-    lines += [short_signed(pair.delta)] if pair else []
+    lines += [signed(pair.delta)] if pair else []
     ink = DARK if pair else GREY
     axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
     significant = pair is not None and pair.significant(sweep.tests.alpha)

@@ -160,7 +160,7 @@ def _in_words(
     said = []
     for row in rows:
         test = tested.get(row.name)
-        parts = [f"{signed(test.delta)}, {range_text(*_interval(test))}" if test else "no test"]
+        parts = [f"{signed(test.delta)} {range_text(*_interval(test))}" if test else "no test"]
         parts += ["not distinguishable from the best"] * (row.name in members)
         if row.name in known.of:
             parts.append(f"{cost_number(known.of[row.name])} {known.unit}")

@@ -19,7 +19,7 @@ from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters
 from sweeps.findings.power import POWER
-from sweeps.terminal.notation import signed
+from sweeps.terminal.notation import range_text, signed
 from sweeps.terminal.text import numbered
 
 """The probability with which the measurements that are asked for would decide."""
@@ -121,7 +121,7 @@ def sentence(look: Look, rule: Rule, number: int) -> str:
     if math.isnan(look.low):
         return f"{where}, {signed(look.delta, DIGITS)}; {look.needs}; {end}"
     level = f"{100 * (1 - rule.level):.6g}%"
-    interval = f"{level} interval {signed(look.low, DIGITS)} to {signed(look.high, DIGITS)}"
+    interval = f"{level} interval {range_text(look.low, look.high, DIGITS)}"
     asked = f"no worse by more than {rule.margin:g}" if rule.no_worse else ""
     return "; ".join(
         filter(

@@ -19,7 +19,7 @@ from sweeps.report.drawing import (
 )
 from sweeps.report.table import Table, table
 from sweeps.systems.positions import curves_of
-from sweeps.terminal.notation import level_text, number, signed
+from sweeps.terminal.notation import level_text, number, range_text, signed
 
 INDEX = "Position Sensitivity Index"
 _DRAWN = (INK, BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9")
@@ -56,7 +56,7 @@ def position_table(analysis: Analysis, found: PositionCurves) -> Table:
         (
             analysis.sweep.label(name),
             *(
-                f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+                f"{number(mean)} {range_text(low, high)}"
                 for mean, low, high in zip(curve.means, curve.low, curve.high, strict=True)
             ),
             _text(curve.index),
@@ -111,8 +111,8 @@ def _differences(analysis: Analysis, found: PositionCurves) -> dict[str, IndexIn
 
 
 def _text(index: IndexInterval) -> str:
-    return f"{number(index.value)} [{number(index.low)}, {number(index.high)}]"
+    return f"{number(index.value)} {range_text(index.low, index.high)}"
 
 
 def _signed_text(index: IndexInterval) -> str:
-    return f"{signed(index.value)} [{signed(index.low)}, {signed(index.high)}]"
+    return f"{signed(index.value)} {range_text(index.low, index.high)}"

@@ -89,7 +89,7 @@ def with_reference(values: Values, analysis: Analysis) -> Values:
 
 
 def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
-    """`2 of 5 inside our 95% interval 0.471 to 0.502`; a mean is its difference from 0."""
+    """`2 of 5 inside our 95% interval [0.471, 0.502]`; a mean is its difference from 0."""
     if own.differs:
         return f"not comparable: {own.differs}"
     matrix, sweep = analysis.cell_scores.plain.get(own.measure), analysis.sweep
@@ -102,7 +102,7 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
         return "this cell has one training run, so no interval"
     inside = sum(low <= value <= high for value in own.values)
     many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
-    ours = f"our {level_text(sweep.tests.alpha)} interval {range_text(low, high, signs=False)}"
+    ours = f"our {level_text(sweep.tests.alpha)} interval {range_text(low, high)}"
     return f"{many}inside {ours}"
 
 

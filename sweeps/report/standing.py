@@ -40,7 +40,7 @@ def no_champion(analysis: Analysis, cell: str) -> str:
         baseline = sweep.label(sweep.baseline)
         gain = ""
         if compared:
-            interval = interval_text(compared.in_family, sweep.digits, "paper")
+            interval = interval_text(compared.in_family, sweep.digits)
             gain = f": {signed(compared.delta, sweep.digits)} {interval}"
         return f"it is not significantly better than {baseline} on {sweep.primary}{gain}"
     beside = beside_first_stage(analysis, sweep.label(row))

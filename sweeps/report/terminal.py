@@ -169,7 +169,7 @@ def measure_table(
     def seeds(row: System) -> str:
         return str(row.num_used) if sweep.third_party else row.seeds_text
 
-    interval = of_test(lambda test: interval_text(test.in_family, sweep.digits, "paper"))
+    interval = of_test(lambda test: interval_text(test.in_family, sweep.digits))
     ps = [Column("p", of_test(decisive_p))]
     if not others and before is None and "p queries" not in without:
         by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))

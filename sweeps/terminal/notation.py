@@ -21,12 +21,6 @@ def signed(value: float, digits: int = 3) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-def short_signed(value: float, digits: int = 3) -> str:
-    """A difference in as few characters as it needs: `+.012`."""
-    text = f"{round(value, digits) + 0.0:+.{digits}f}"
-    return text[0] + text[1:].removeprefix("0")
-
-
 def p_text(p: float) -> str:
     """A p-value: three decimals, `<.001` below, a dash where undefined."""
     if math.isnan(p):
@@ -64,38 +58,27 @@ _WIDEST = 2.0  # an interval wider than any measure: of two queries or two seeds
 _TOO_WIDE = "too wide"
 
 
-_PLACES = {
-    "text": ("{} to {}", signed),
-    "terminal": ("[{}, {}]", short_signed),
-    "paper": ("[{}, {}]", number),
-}
-
-
-def interval_text(pair: CellComparison, digits: int = 3, place: str = "text") -> str:
-    """The interval of a difference for a sentence, the table of a terminal or that of a paper; with
-    one seed that of the queries alone."""
-    form, drawn = _PLACES[place]
+def interval_text(pair: CellComparison, digits: int = 3) -> str:
+    """The interval of a difference; with one seed that of the queries alone, with its mark."""
     single = math.isnan(pair.p_both)
     ends = (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
-    if math.isnan(ends[0]):
-        return MISSING
-    if ends[1] - ends[0] > _WIDEST:
-        return _TOO_WIDE
-    return form.format(*(drawn(end, digits) for end in ends)) + ONE_RUN * single
+    text = range_text(*ends, digits)
+    return text + ONE_RUN * (single and text.startswith("["))
 
 
 def difference_text(pair: CellComparison, digits: int = 3) -> str:
     """`+0.177 [0.082, 0.272]`: a difference with the interval that holds for its family at once."""
-    return f"{signed(pair.delta, digits)} {interval_text(pair.in_family, digits, 'paper')}"
+    return f"{signed(pair.delta, digits)} {interval_text(pair.in_family, digits)}"
 
 
-def range_text(low: float, high: float, *, signs: bool = True) -> str:
-    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure, a dash
-    where it is undefined."""
+def range_text(low: float, high: float, digits: int = 3) -> str:
+    """`[−0.010, 0.030]`: an interval; words where it is wider than any measure, a dash where it is
+    undefined."""
     if math.isnan(low):
         return MISSING
-    drawn = signed if signs else number
-    return _TOO_WIDE if high - low > _WIDEST else f"{drawn(low)} to {drawn(high)}"
+    if high - low > _WIDEST:
+        return _TOO_WIDE
+    return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def decisive_p(comparison: CellComparison) -> str:

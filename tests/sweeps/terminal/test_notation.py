@@ -12,28 +12,25 @@ from sweeps.terminal.notation import (
     percent,
     range_text,
     relation,
-    short_signed,
     signed,
 )
 
 
 @pytest.mark.parametrize(
-    ("value", "plain", "with_sign", "short"),
+    ("value", "plain", "with_sign"),
     [
-        (0.4567, "0.457", "+0.457", "+.457"),
-        (-0.4567, "−0.457", "−0.457", "-.457"),
-        (1.25, "1.250", "+1.250", "+1.250"),
-        (-0.0004, "0.000", "+0.000", "+.000"),  # a rounded 0 has no minus
+        (0.4567, "0.457", "+0.457"),
+        (-0.4567, "−0.457", "−0.457"),
+        (1.25, "1.250", "+1.250"),
+        (-0.0004, "0.000", "+0.000"),  # a rounded 0 has no minus
     ],
 )
-def test_a_number_is_rounded_and_keeps_its_sign(value, plain, with_sign, short):
-    assert (number(value), signed(value), short_signed(value)) == (plain, with_sign, short)
+def test_a_number_is_rounded_and_keeps_its_sign(value, plain, with_sign):
+    assert (number(value), signed(value)) == (plain, with_sign)
 
 
 def test_digits_are_those_that_are_asked_for():
-    assert (number(0.45678, 4), signed(0.45678, 2), short_signed(0.45678, 4)) == (
-        "0.4568", "+0.46", "+.4568",
-    )  # fmt: skip
+    assert (number(0.45678, 4), signed(0.45678, 2)) == ("0.4568", "+0.46")
     assert number(math.nan) == p_text(math.nan) == percent(math.nan) == "—"
 
 
@@ -70,9 +67,9 @@ def test_a_share_is_none_or_all_only_if_it_is(share, text):
 
 def test_levels_ranges_and_lists_of_names():
     assert (level_text(0.05), level_text(0.1), level_text(0.001)) == ("95%", "90%", "99.9%")
-    assert range_text(0.01, 0.03) == "+0.010 to +0.030"
-    assert range_text(0.01, 0.03, signs=False) == "0.010 to 0.030"
-    assert range_text(-1.5, 1.5) == "too wide"
+    assert range_text(-0.01, 0.03) == "[−0.010, 0.030]"
+    assert range_text(-0.01, 0.03, 2) == "[−0.01, 0.03]"
+    assert (range_text(-1.5, 1.5), range_text(math.nan, math.nan)) == ("too wide", "—")
     assert names_text(["a"]) == "a" and names_text(["a", "b"]) == "a and b"
     assert names_text(["a", "b", "c"]) == "a, b and c"
     assert names_text(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
