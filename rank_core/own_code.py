@@ -29,6 +29,8 @@ GROUPS = {
     "transform": "ranksweep.transforms",
 }
 """The entry point group of each kind."""
+BY_VALUE = "__source__"
+"""The name under which a module that holds an object by value has its source."""
 _typed_in: list[str] = []
 """The folder in which a command was typed: its modules join the path with the first name of a
 user's code."""
@@ -162,13 +164,36 @@ def _raised(error: BaseException) -> str:
 def source_hash(path: str) -> str:
     """16 hex digits over `module:attribute` and the sources of its module and of all user modules
     that it imports. Cached, so that they are of the code that runs."""
-    return _hash_of(path, _sources(path.partition(":")[0]))
+    return _hash_of(path, _contents(_sources(path.partition(":")[0])))
 
 
-def _hash_of(path: str, sources: Mapping[str, Path]) -> str:
+def meaning_hash(path: str) -> str:
+    """`source_hash` for the name of a trial: of a module that holds an object by value its source
+    alone, as the object's pickle differs between processes."""
+    name = path.partition(":")[0]
+    sources = _sources(name)
+    held = _held_source(sources[name]) if name in sources else ""
+    return _hash_of(path, _contents(sources) | {name: held.encode()}) if held else source_hash(path)
+
+
+def _held_source(file: Path) -> str:
+    """The source of the object that a module holds by value; "" of any other module."""
+    content = file.read_bytes()
+    if f"\n{BY_VALUE} = ".encode() not in content:
+        return ""
+    assigned = (node for node in ast.parse(content).body if isinstance(node, ast.Assign))
+    values = {node.targets[0].id: node.value for node in assigned
+              if isinstance(node.targets[0], ast.Name)}  # fmt: skip
+    return str(ast.literal_eval(values[BY_VALUE])) if BY_VALUE in values else ""
+
+
+def _contents(sources: Mapping[str, Path]) -> dict[str, bytes]:
+    return {name: file.read_bytes() for name, file in sources.items()}
+
+
+def _hash_of(path: str, contents: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256(path.encode())
-    for name, file in sorted(sources.items()):
-        content = file.read_bytes()
+    for name, content in sorted(contents.items()):
         # With name and length: moved lines between two modules are a change.
         digest.update(f"\n{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
@@ -193,7 +218,7 @@ def written_hash(path: str, folder: Path) -> str:
             continue
         parts = place.parent.parts if file.stem == "__init__" else place.with_suffix("").parts
         sources[".".join(parts)] = file
-    return _hash_of(path, sources)
+    return _hash_of(path, _contents(sources))
 
 
 def load_written(path: str, folder: Path, code: str) -> None:

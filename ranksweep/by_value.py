@@ -17,6 +17,7 @@ from typing import Any
 
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, shown
+from rank_core.own_code import BY_VALUE
 
 _ENDS = "put it into a .py file and give module:name (docs/extending.md)"
 _SCALARS = int | float | str | bytes | None
@@ -25,7 +26,7 @@ _TEMPLATE = '''"""{what}, sent to workers by value."""
 import base64
 import pickle
 {imports}
-SOURCE = {source!r}
+{by_value} = {source!r}
 {name} = pickle.loads(base64.b64decode({value!r}))
 '''
 
@@ -64,6 +65,7 @@ def reference_of(value: Any, what: str) -> str:
         text = _TEMPLATE.format(
             what=f"{value.__name__} of a notebook or a script",
             imports="".join(f"import {module}\n" for module in sorted(modules)),
+            by_value=BY_VALUE,
             source=source,
             name=value.__name__,
             value=base64.b64encode(pickled).decode("ascii"),
@@ -77,7 +79,7 @@ def reference_of(value: Any, what: str) -> str:
     spec = spec_from_file_location(own, f"{folder}/{own}.py")
     assert spec is not None
     here = module_from_spec(spec)
-    vars(here).update({value.__name__: value, "SOURCE": source})
+    vars(here).update({value.__name__: value, BY_VALUE: source})
     sys.modules[own] = here
     return f"{own}:{value.__name__}"
 

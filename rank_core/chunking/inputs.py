@@ -17,7 +17,7 @@ from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.embedder import library_backbone, position_steps
 from rank_core.errors import BadInput
 from rank_core.files import FileState, file_sha256, file_state, is_young
-from rank_core.own_code import is_reference, source_hash
+from rank_core.own_code import is_reference, meaning_hash
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
 
@@ -127,7 +127,7 @@ def contents_of(config: TrialConfig) -> dict[str, str]:
     """{setting: hash of what it names} of files, further encoders and a user's own code."""
     settings = config.settings()
     sources = {
-        setting: f"{settings[setting]} {'+'.join(map(source_hash, names))}"
+        setting: f"{settings[setting]} {'+'.join(map(meaning_hash, names))}"
         for setting, names in own_names(config).items()
     }
     return content_hashes(config) | sources

@@ -26,7 +26,7 @@ def test_the_source_of_a_model_is_part_of_the_cell_s_name(small_trial, monkeypat
     inputs = load_inputs(config.collection, config.model.backbone)
     before, ours = cell_of(config, inputs), cell_of(small_trial, inputs)
     assert before.startswith("docs-examples-own_model-SmoothMaxP-w40-s20-")
-    monkeypatch.setattr("rank_core.chunking.inputs.source_hash", lambda path: "another")
+    monkeypatch.setattr("rank_core.chunking.inputs.meaning_hash", lambda path: "another")
     assert cell_of(config, inputs) != before and cell_of(small_trial, inputs) == ours
 
 
@@ -34,12 +34,12 @@ def test_the_source_of_a_model_is_part_of_the_cell_s_name(small_trial, monkeypat
 def test_a_user_s_loss_and_measures_are_part_of_the_cell_and_travel(
     setting, small_trial, monkeypatch
 ):
-    monkeypatch.setattr("rank_core.chunking.inputs.source_hash", lambda path: "one")
+    monkeypatch.setattr("rank_core.chunking.inputs.meaning_hash", lambda path: "one")
     config = small_trial.override({setting: ("nDCG@10", "m:f") if "meas" in setting else "m:f"})
     inputs = load_inputs(config.collection, config.model.backbone)
     before, ours = cell_of(config, inputs), cell_of(small_trial, inputs)
     assert own_paths(config) == ("m:f",) and before != ours
-    monkeypatch.setattr("rank_core.chunking.inputs.source_hash", lambda path: "another")
+    monkeypatch.setattr("rank_core.chunking.inputs.meaning_hash", lambda path: "another")
     assert cell_of(config, inputs) != before and cell_of(small_trial, inputs) == ours
 
 
