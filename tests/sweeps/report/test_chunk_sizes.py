@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.schema import schema_text
+from sweeps.findings.scores import Scores
 from sweeps.report import chunk_sizes
 from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
@@ -89,12 +90,10 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         dev_scores=values(dev, "dev"),
         scores=values(test),
     )
-    matrices = {"nDCG@10": matrix}
+    scores = Scores({"nDCG@10": matrix}, {"nDCG@10": matrix})
     chosen = max(dev, key=dev.__getitem__, default="")
     choice = SimpleNamespace(cell=chosen, system=chosen, is_mixed=False, split="dev")
-    return SimpleNamespace(
-        sweep=sweep, matrices=matrices, matrix=matrices.__getitem__, choice=choice
-    )
+    return SimpleNamespace(sweep=sweep, cell_scores=scores, choice=choice)
 
 
 TEST = {"cut": -0.2, "usual": 0.0, "large": 0.1, "small": 0.1}

@@ -89,7 +89,9 @@ def test_values_of_a_reference_stand_beside_ours_with_our_interval(
     scores = load_sweep(folder).scores
     of_cell = scores[(scores["measure"] == "nDCG@10") & scores["cell"].str.startswith("maxp-w150")]
     table = of_cell.pivot(index="seed", columns="query_id", values="value").to_numpy()
-    shown = re.search(r"0.3500, 0.9900 \(a page; 1 of 2 inside our 95% .*? (\S+) to (\S+)\)", text)
+    shown = re.search(
+        r"0.3500, 0.9900 \(a page; 1 of 2 inside our 95% .*? \[(\S+), (\S+)\]\)", text
+    )
     assert shown, text
     low, high = map(float, shown.groups())
     # About our mean, and wider than by its queries alone: seeds are random too.
