@@ -65,7 +65,7 @@ def simulate(
     parser.add_argument(f"--{option}", type=int, default=default, help=f"{unit} ({default})")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
-    parser.add_argument("--only", choices=sections, help="one section instead of all")
+    parser.add_argument("--only", choices=sections, nargs="+", help="these sections instead of all")
     given = parser.parse_args(argv)
     num, seed = getattr(given, option), given.seed
     if num < 1:
@@ -74,7 +74,7 @@ def simulate(
         f"# {title} ({num} {unit}, seed {seed}; a rate of {rate:.2f} has a standard error of "
         f"{math.sqrt(rate * (1 - rate) / num):.4f})\n"
     )
-    names = [given.only] if given.only else list(sections)
+    names = given.only or list(sections)
     # A stream of its own for each section: one alone gives the numbers it gives among all.
     done = []
     for name in names:
