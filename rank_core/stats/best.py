@@ -6,8 +6,9 @@ is below alpha. The set then contains the truly best system with probability 1 -
 system has to be covered, so nothing is corrected over i. The one-sided p is half of the two-sided
 one of scope `both` (`WelchDf`), or of the moderated test. The correction is max-t, since the rivals
 of i share its queries and its runs (as in `Family`): where the seed variances agree, of the
-moderated p, and the other has to be below alpha for itself; where they disagree, or there are no
-moderated tests, of the larger p. The highest mean never leaves.
+moderated p, and the other has to be below alpha for itself, as where i is deterministic and there
+are few runs (`runs_apart`); where they disagree otherwise, or there are no moderated tests, of the
+larger p. The highest mean never leaves.
 
 The same comparisons bound how far each system is below the best. Were system b the best, then
 m_b - m_i < d_b - d_i + half-width for all i at once, with probability 1 - alpha; the best is one of
@@ -28,12 +29,16 @@ from scipy import stats
 
 from rank_core.arrays import Floats
 from rank_core.errors import BadInput
+from rank_core.stats.behrens_fisher import half_width, two_part_p
 from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix, copies
 from rank_core.stats.moderation import (
     LEAST_POOL,
+    TwoParts,
     fitted_prior,
     moderated_error,
+    moderated_parts,
+    runs_apart,
     seeds_agree,
     where_queries_vary,
 )
@@ -141,13 +146,16 @@ def best_set(
 @dataclass(frozen=True)
 class _PairTests:
     """The tests of all pairs of a `Rivalry`; the moderated ones are NaN where there are none.
-    `agree` is whether the seed variances do where system i is the baseline, (K,)."""
+    `decides` is whether the moderated p is corrected where system i is the baseline, (K,), and the
+    other has to hold for itself; `apart` has the rivals' parts of the variances of those i whose
+    moderated p is that of Behrens and Fisher."""
 
     found: Inference
     variance_queries: Floats
     moderated_error: Floats
     moderated_df: Floats
-    agree: NDArray[np.bool_]
+    decides: NDArray[np.bool_]
+    apart: dict[int, TwoParts]
 
 
 @dataclass(frozen=True)
@@ -208,7 +216,7 @@ class Rivalry:
             others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             R_JJ = self._correlation(i, others)
-            found, place = leaving_p(own, moderated, R_JJ, agree=bool(self._tests.agree[i]))
+            found, place = leaving_p(own, moderated, R_JJ, decides=bool(self._tests.decides[i]))
             p_K[i] = found
             rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
@@ -237,7 +245,11 @@ class Rivalry:
         level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
         place = (b, others)
         moderated_J = stats.t.isf(level, test.moderated_df[place]) * test.moderated_error[place]
-        own_level = alpha if test.agree[b] else level
+        if b in test.apart:
+            (V_q, f_q), (V_s, f_s) = (tuple(x[others] for x in part) for part in test.apart[b])
+            each = zip(V_q, f_q, V_s, f_s, strict=True)
+            moderated_J = np.array([half_width([(a, f), (c, g)], 2 * level) for a, f, c, g in each])
+        own_level = alpha if test.decides[b] else level
         welch, se_J = test.found.welch.part(place), test.found.se_both[place]
         t_J = stats.t.isf(own_level, welch.at_level(2 * own_level))
         own_J = np.where(se_J > 0, t_J * se_J, 0.0)
@@ -304,25 +316,31 @@ class Rivalry:
             fewest_seeds=tuple(least),
         )
         error_KK, df_KK = np.full(shape, math.nan), np.full(shape, math.nan)
-        agree_K = np.zeros(K, dtype=bool)
+        decides_K, apart = np.zeros(K, dtype=bool), {}
         for i in range(K):
             tables = self._tables(i, V_s[0], V_e[0], runs[0])
             if len(tables) < LEAST_POOL:
                 continue
             V_T, _, S_T = np.array([*tables.values()]).T
             # With system i as the baseline, on which all its comparisons depend.
-            agree_K[i] = seeds_agree(
-                S_T * V_T, S_T - 1, [n for n, j in enumerate(tables) if j == i]
+            agree = bool(
+                seeds_agree(S_T * V_T, S_T - 1, [n for n, j in enumerate(tables) if j == i])
             )
             sides = [tuple(part[i] for part in side) for side in zip(V_s, V_e, runs, strict=True)]
             prior = fitted_prior(S_T * V_T, S_T - 1)
             error_KK[i], df_KK[i] = moderated_error(V_q[i], queries[i], sides, prior)
-        return _PairTests(found, V_q, error_KK, df_KK, agree_K)
+            fixed = bool(np.isinf(own_K[i]))
+            if runs_apart(S_T, agree=agree, deterministic=fixed):
+                apart[i] = moderated_parts(V_q[i], queries[i], sides[1], prior)
+            decides_K[i] = agree or i in apart
+        return _PairTests(found, V_q, error_KK, df_KK, decides_K, apart)
 
     def one_sided(self) -> tuple[Floats, Floats]:
         """(p that j beats i, the moderated one)."""
         test, delta_KK = self._tests, self.differences
         p_KK = two_sided_p(delta_KK, test.moderated_error, test.moderated_df)
+        for i, parts in test.apart.items():
+            p_KK[i] = two_part_p(delta_KK[i], *parts)
         moderated_KK = where_queries_vary(p_KK, test.found.p_both, test.variance_queries)
         moderated_KK = np.where(np.isnan(test.moderated_error), math.nan, moderated_KK)
         # With two runs nothing is significant in a table, so nothing may leave the set for it
@@ -367,13 +385,13 @@ def leaving_p(
     moderated_J: Floats,
     correlation_JJ: Floats,
     *,
-    agree: Any,
+    decides: Any,
     num_draws: int = 0,
 ) -> tuple[Floats, NDArray[np.intp]]:
     """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
 
-    `agree` is whether there are moderated p-values and the seed variances agree; without them they
-    are NaN. Leading axes are systems or tables of their own.
+    `decides` is whether the moderated p is corrected, and not the larger one; without moderated
+    tests they are NaN. Leading axes are systems or tables of their own.
     """
 
     def corrected(p: Floats) -> Floats:
@@ -382,7 +400,7 @@ def leaving_p(
     larger = np.fmax(own_J, moderated_J)
     by_both = larger.argmin(axis=-1)
     separate = np.minimum(corrected(np.fmin(_at(larger, by_both), 1.0)), 1.0)
-    if not np.any(agree):
+    if not np.any(decides):
         return separate, by_both
 
     least = np.fmin(moderated_J.min(axis=-1), 1.0)
@@ -394,7 +412,7 @@ def leaving_p(
     together = np.minimum(
         np.maximum(corrected(np.fmin(_at(moderated_J, place), 1.0)), _at(own_J, place)), 1.0
     )
-    return np.where(agree, together, separate), np.where(agree, place, by_both)
+    return np.where(decides, together, separate), np.where(decides, place, by_both)
 
 
 def _at(p_J: Floats, place: NDArray[np.intp]) -> Floats:

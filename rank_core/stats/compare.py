@@ -18,6 +18,7 @@ from scipy import stats
 from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
 from rank_core.arrays import Floats
 from rank_core.errors import BadInput, unknown
+from rank_core.stats.behrens_fisher import half_width, two_part_p
 from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T
 from rank_core.stats.family import OWN, Applied, Family, FamilyRecord, correlations
 from rank_core.stats.matrix import ScoreMatrix
@@ -25,8 +26,11 @@ from rank_core.stats.moderation import (
     LEAST_POOL,
     Prior,
     Side,
+    TwoParts,
     fitted_prior,
     moderated_error,
+    moderated_parts,
+    runs_apart,
     seeds_agree,
     where_queries_vary,
 )
@@ -201,7 +205,7 @@ def compare_pairs(
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
-    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families)
+    family = moderated.family(own_K, both_KK, num_families)
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
@@ -300,6 +304,8 @@ class _Moderated:
     p_K: Floats
     agree: bool
     prior: Prior | None = None
+    parts: Mapping[int, TwoParts] = field(default_factory=dict)
+    """{pair: the parts of its variance} where p is that of Behrens and Fisher."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -312,6 +318,11 @@ class _Moderated:
             "pool_df": own.pool_df,
         }
 
+    def family(self, own_K: Floats, correlation_KK: Floats | None, num_families: int) -> Family:
+        """The family of these tests and of the unmoderated ones."""
+        apart = bool(self.parts)
+        return Family(own_K, self.p_K, correlation_KK, self.agree, num_families, apart)
+
     def interval(
         self, test: ScopeTest, pair: int, level_own: float, level_moderated: float
     ) -> tuple[float, float]:
@@ -321,7 +332,10 @@ class _Moderated:
         low, high = confidence_interval(test, 1 - level_own)
         if math.isnan(low):
             return low, high
-        half = float(stats.t.isf(level_moderated / 2, self.df_K[pair]) * self.error_K[pair])
+        if pair in self.parts:
+            half = half_width(self.parts[pair], level_moderated)
+        else:
+            half = float(stats.t.isf(level_moderated / 2, self.df_K[pair]) * self.error_K[pair])
         return min(low, test.delta - half), max(high, test.delta + half)
 
 
@@ -375,11 +389,29 @@ def _moderated(
     error_K, df_K = np.array(found, dtype=np.float64).T
     delta_K = np.array([test.delta for test in tests])
     p_K = np.where(np.isnan(error_K), math.nan, two_sided_p(delta_K, error_K, df_K))
+    fixed = {base for _, base in pairs} <= {*deterministic}
+    parts: dict[int, TwoParts] = {}
+    if runs_apart(df + 1, agree=agree, deterministic=fixed):
+        parts = _apart(tests, [variances.get((system,)) for system, _ in pairs], prior)
+    for i, (of_queries, of_runs) in parts.items():
+        p_K[i], df_K[i] = two_part_p(delta_K[i], of_queries, of_runs), math.nan
     own_K, V_q = (
         np.array([getattr(test, name) for test in tests]) for name in ("p_both", "variance_queries")
     )
     p_K = where_queries_vary(p_K, own_K, V_q)
-    return _Moderated(error_K, df_K, p_K, agree, prior)
+    return _Moderated(error_K, df_K, p_K, agree, prior, parts)
+
+
+def _apart(
+    tests: Sequence[ScopeTest], sides: Sequence[Side | None], prior: Prior
+) -> dict[int, TwoParts]:
+    """{pair: the parts of its variance} over a deterministic baseline, where the system is trained
+    and its runs are known."""
+    return {
+        i: moderated_parts(test.variance_queries, 1 + test.df_queries, side, prior)
+        for i, (test, side) in enumerate(zip(tests, sides, strict=True))
+        if side
+    }
 
 
 def scope_test_of(

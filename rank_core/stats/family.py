@@ -7,7 +7,9 @@ more, that of the moderated test. Their correction by max-t:
 * where the seed variances agree (`seeds_agree`): the larger one of the moderated p corrected by
   max-t and of the own p. The moderated test is then the right one, and decides over all
   comparisons; the own one has to hold for the comparison alone;
-* where they disagree: max-t of the larger p of both tests.
+* where they disagree: max-t of the larger p of both tests;
+* where they disagree, the baseline is deterministic and there are fewer than five runs
+  (`runs_apart`): as where they agree, with the moderated p of Behrens and Fisher.
 
 `Applied` says which of them a table got. A simultaneous interval is the wider one of both tests at
 the levels that this rule gives all comparisons at once.
@@ -29,8 +31,12 @@ Pair = tuple[str, str]
 """A system and its baseline."""
 
 
-OWN, MODERATED, LARGER = "own", "moderated", "larger"
-"""The p that is corrected: of the own test, of the moderated one, or the larger of both."""
+OWN, MODERATED, BEHRENS_FISHER, LARGER = "own", "moderated", "behrens-fisher", "larger"
+"""The p that is corrected: of the own test, of the moderated one (by Student's t or by Behrens and
+Fisher), or the larger of both."""
+
+DECIDES = (MODERATED, BEHRENS_FISHER)
+"""Where the moderated p is corrected, and the own one has to hold for the comparison alone."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Applied:
     """The correction that a family got."""
 
     correction: str  # a key of `CORRECTION_NAMES`
-    p: str  # `OWN`, `MODERATED` or `LARGER`
+    p: str  # `OWN`, `MODERATED`, `BEHRENS_FISHER` or `LARGER`
     size: int  # comparisons that share alpha
 
     @property
@@ -95,6 +101,7 @@ class Family:
     correlation_KK: Floats | None  # for max-t
     agree: bool  # whether their seed variances do
     num_families: int = 1  # that share alpha, such as one for each collection
+    apart: bool = False  # whether the moderated p is that of Behrens and Fisher
 
     @property
     def larger_p(self) -> Floats:
@@ -109,16 +116,17 @@ class Family:
             return Applied(correction, OWN, size)
         if correction != MAX_T or self.correlation_KK is None:
             return Applied(correction, LARGER, size)
-        return Applied(MAX_T, MODERATED if self.agree else LARGER, size)
+        disagree = BEHRENS_FISHER if self.apart else LARGER
+        return Applied(MAX_T, MODERATED if self.agree else disagree, size)
 
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
         applied = self.applied(correction)
-        p_K = {OWN: self.own_K, MODERATED: self.moderated_K, LARGER: self.larger_p}[applied.p]
+        p_K = {OWN: self.own_K, LARGER: self.larger_p}.get(applied.p, self.moderated_K)
         found_K = self.shared(
             adjusted(p_K, applied.correction, self.correlation_KK), applied.correction
         )
-        return np.fmax(found_K, self.own_K) if applied.p == MODERATED else found_K
+        return np.fmax(found_K, self.own_K) if applied.p in DECIDES else found_K
 
     def shared(self, p_K: Floats, correction: str = MAX_T) -> Floats:
         """The corrected p-values with alpha shared by the families (Bonferroni)."""
@@ -137,7 +145,7 @@ class Family:
         R_KK = self.correlation_KK[np.ix_(tested, tested)]
         level = family_level(alpha / self.num_families, R_KK)
         # Where the moderated tests decide, the own test has to hold alone, as in `adjusted`.
-        return (alpha if applied.p == MODERATED else level), level
+        return (alpha if applied.p in DECIDES else level), level
 
 
 def correlations(

@@ -5,44 +5,9 @@ looks does, so a look has a smaller level than alpha.
 """
 
 import math
-from collections.abc import Sequence
-from functools import reduce
 
-import numpy as np
-from scipy import signal, special
-
+from rank_core.stats.behrens_fisher import Part, half_width
 from rank_core.stats.scopes import ScopeTest
-
-Part = tuple[float, float]
-"""A part of a variance and its degrees of freedom."""
-
-
-def half_width(parts: Sequence[Part], level: float) -> float:
-    """The half-width of the interval at level 1 - `level` of a difference whose variance has these
-    parts: the quantile of the sum of sqrt(V_k) t_k with a Student's t for each part (Behrens 1929,
-    Fisher 1935).
-
-    With one steady side and three runs of the other, approximations by a single t fail at levels
-    like .001: they take a variance between runs that is by chance estimated near 0 for a part that
-    does not count. Here each part keeps its few degrees of freedom. The errors of this interval are
-    at most its level in all published computations (Robinson 1976), and in
-    `tests/benchmarks/gate_loops.py`.
-    """
-    known = [(math.sqrt(V), float(f)) for V, f in parts if V > 0]
-    if not known:
-        return 0.0
-    most = sum(-scale * float(special.stdtrit(f, level / 2)) for scale, f in known)
-    # On a grid whose step is a small part of the half-width, and whose ends are so far in the tails
-    # that what is beyond does not count.
-    edges = np.linspace(-_REACH * most, _REACH * most, 2 * _BINS + 2)
-    masses = [np.diff(special.stdtr(f, edges / scale)) for scale, f in known]
-    mass = reduce(lambda one, other: signal.fftconvolve(one, other, mode="same"), masses)
-    within = mass[_BINS] + 2 * np.cumsum(mass[_BINS + 1 :])
-    step = edges[1] - edges[0]
-    return float(np.interp(1 - level, within, (np.arange(_BINS) + 1.5) * step))
-
-
-_REACH, _BINS = 8, 2**14
 
 
 def parts_of(test: ScopeTest, *, queries: float = 1, runs: float = 1) -> list[Part]:

@@ -4,6 +4,11 @@ Over many comparisons with few seeds the smallest p-value belongs to the system 
 is the most underestimated one. Smyth (2004, SAGMB 3:3) shrinks every variance towards a prior that
 is fitted to all of them. The moderated test alone is too liberal where true variances differ, the
 unmoderated one where they are equal and the baseline is stable: a letter needs both.
+
+Against a deterministic baseline the variance of a difference has two parts, of the queries and of
+the runs. Where seed variances disagree and a system has fewer than `ENOUGH_RUNS`, both tests take a
+system for steady whose runs are alike by chance. The moderated p is then that of Behrens and
+Fisher, in which the part of the runs keeps its few degrees of freedom.
 """
 
 from collections.abc import Sequence
@@ -90,6 +95,32 @@ def moderated_error(
         terms = terms + np.where(trained, own, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt(V), np.where(terms > 0, V**2 / terms, num_queries - 1.0)
+
+
+ENOUGH_RUNS = 5
+"""Runs from which on Satterthwaite's degrees of freedom hold against any baseline."""
+
+
+def runs_apart(runs_K: ArrayLike, *, agree: Any, deterministic: bool) -> Any:
+    """Whether the moderated p is that of Behrens and Fisher: of systems of so many runs against a
+    baseline that is `deterministic`, whose seed variances `agree` or not."""
+    return deterministic & (np.min(np.asarray(runs_K)) < ENOUGH_RUNS) & ~np.asarray(agree)
+
+
+TwoParts = tuple[tuple[Any, Any], tuple[Any, Any]]
+"""(V, degrees of freedom) of the queries and of the runs; numbers or arrays of one shape."""
+
+
+def moderated_parts(variance_queries: Any, num_queries: Any, side: Side, prior: Prior) -> TwoParts:
+    """The parts of the variance of a difference from a deterministic baseline, of its queries and
+    of its moderated runs, with their degrees of freedom. A side with S = infinity has no runs."""
+    V_s, V_e, S = side
+    trained = np.isfinite(S)
+    runs = np.where(trained, S, 2.0)
+    variance, df = prior.moderated(runs * V_s, runs - 1)
+    # The residual is taken out of the part of the queries, as in a look of a gate.
+    V_q = np.maximum(np.asarray(variance_queries, dtype=np.float64) - V_e, 0)
+    return (V_q, num_queries - 1.0), (np.where(trained, variance / runs, 0.0), df)
 
 
 def where_queries_vary(moderated_p: Any, own_p: Any, variance_queries: Any) -> Any:

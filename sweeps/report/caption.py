@@ -6,7 +6,7 @@ from string import ascii_lowercase
 
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison
-from rank_core.stats.family import LARGER, MODERATED, OWN, Applied, correction_text
+from rank_core.stats.family import BEHRENS_FISHER, LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters, sentences_on_clusters
@@ -213,8 +213,11 @@ def _few_seeds(analysis: Analysis) -> str:
     return ""
 
 
+_ALONE = "its p is corrected, and that of the first test must hold for the comparison alone"
 _WHICH_P = {
-    MODERATED: "its p is corrected, and that of the first test must hold for the comparison alone",
+    MODERATED: _ALONE,
+    BEHRENS_FISHER: f"{_ALONE}. Seed variances differ, and fewer than five runs do not show how "
+    "much, so it is the test of Behrens and Fisher",
     LARGER: "the larger p of both tests is corrected",
     OWN: "it decides nothing here",
 }

@@ -13,8 +13,9 @@ from enum import Enum
 from scipy import stats
 
 from rank_core.errors import BadInput
+from rank_core.stats.behrens_fisher import half_width
 from rank_core.stats.compare import CellComparison
-from rank_core.stats.looks import half_width, interval_of_look, parts_of
+from rank_core.stats.looks import interval_of_look, parts_of
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import num_clusters

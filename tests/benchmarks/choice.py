@@ -167,7 +167,7 @@ def _corrected(found: Pairs, at: tuple[Floats, Floats]) -> Floats:
     """The first step of the corrected p of one comparison of each table, whose own number of
     comparisons counts: below alpha where 0 is outside its simultaneous interval."""
     own_N, moderated_N = found.own[at], found.moderated[at]
-    p_N = np.where(found.agree, moderated_N, np.fmax(own_N, moderated_N))
+    p_N = np.where(found.decides, moderated_N, np.fmax(own_N, moderated_N))
     number_N = effective_number(p_N, found.correlation, num_draws=DRAWS)
     return np.fmax(number_N * p_N, own_N)
 

@@ -28,6 +28,7 @@ from scipy import stats
 
 from rank_core.arrays import Floats
 from rank_core.stats import scopes
+from rank_core.stats.behrens_fisher import two_part_p
 from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
 from rank_core.stats.matrix import ScoreMatrix
@@ -35,6 +36,8 @@ from rank_core.stats.moderation import (
     LEAST_POOL,
     fitted_prior,
     moderated_error,
+    moderated_parts,
+    runs_apart,
     seeds_agree,
 )
 from rank_core.stats.multiplicity import effective_number, family_level
@@ -289,12 +292,19 @@ class Pairs(NamedTuple):
     moderated: Floats
     correlation: Floats  # (N, J, J)
     agree: NDArray[np.bool_]
+    apart: NDArray[np.bool_]  # whether the moderated p is that of Behrens and Fisher
+    student: Floats  # the moderated p, there by Student's t
     better: NDArray[np.bool_]  # than the one
 
     @property
+    def decides(self) -> NDArray[np.bool_]:
+        """Whether the moderated p is corrected, and the own one has to hold alone."""
+        return self.agree | self.apart
+
+    @property
     def larger(self) -> Floats:
-        """The larger p of both tests."""
-        return np.fmax(self.own, self.moderated)
+        """The larger p of both tests, by Student's t."""
+        return np.fmax(self.own, self.student)
 
 
 def _pair_tests(tables: Tables, one: int) -> Pairs:
@@ -326,28 +336,39 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
 
     prior = fitted_prior(squares_NK, df)
     prior = replace(prior, df=prior.df[:, None], variance=prior.variance[:, None])
+    student_NJ = two_sided_p(delta_NJ, *moderated_error(V_q, 1 + df_queries, sides, prior))
+    agree_N = seeds_agree(squares_NK, df, base)
+    apart_N = runs_apart(S_K[trained], agree=agree_N, deterministic=bool(np.isinf(S_K[one])))
+    moderated_NJ = student_NJ
+    if apart_N.any():
+        parts = moderated_parts(V_q, 1 + df_queries, sides[0], prior)
+        moderated_NJ = np.where(apart_N[:, None], two_part_p(delta_NJ, *parts), student_NJ)
     return Pairs(
-        found.p_both,
-        two_sided_p(delta_NJ, *moderated_error(V_q, 1 + df_queries, sides, prior)),
-        correlation,
-        seeds_agree(squares_NK, df, base),
-        delta_NJ > 0,
+        found.p_both, moderated_NJ, correlation, agree_N, apart_N, student_NJ, delta_NJ > 0
     )
 
 
-def first_step(found: Pairs, *, pooled: bool, by_holm: bool = False) -> Floats:
-    """The first step of `Family.adjusted` by max-t, (N, J): with moderated tests if `pooled`; where
-    seed variances disagree, by Holm if asked."""
-
-    def corrected(p_NJ: Floats) -> Floats:
-        number = effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)
-        return np.asarray(number[:, None] * p_NJ)
+def first_step(found: Pairs, *, pooled: bool) -> Floats:
+    """The first step of `Family.adjusted` by max-t, (N, J): with moderated tests if `pooled`."""
 
     if not pooled:
-        return corrected(found.own)
-    together = np.maximum(corrected(found.moderated), found.own)
-    apart = found.own.shape[1] * found.larger if by_holm else corrected(found.larger)
+        return _corrected(found, found.own)
+    together = np.maximum(_corrected(found, found.moderated), found.own)
+    return np.where(found.decides[:, None], together, _corrected(found, found.larger))
+
+
+def larger_first_step(found: Pairs, *, by_holm: bool) -> Floats:
+    """`first_step` with moderated tests, where all seed variances that disagree are tested by the
+    larger p: corrected by Holm, or by max-t."""
+    together = np.maximum(_corrected(found, found.student), found.own)
+    number = found.own.shape[1]
+    apart = number * found.larger if by_holm else _corrected(found, found.larger)
     return np.where(found.agree[:, None], together, apart)
+
+
+def _corrected(found: Pairs, p_NJ: Floats) -> Floats:
+    number = effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)
+    return np.asarray(number[:, None] * p_NJ)
 
 
 STAIRS = 0.01
@@ -433,7 +454,9 @@ def _kept(tables: Tables, one: int) -> NDArray[np.bool_]:
     own, moderated = (
         np.where(found.better, p / 2, 1 - p / 2) for p in (found.own, found.moderated)
     )
-    by_max_t, _ = leaving_p(own, moderated, found.correlation, agree=found.agree, num_draws=DRAWS)
+    by_max_t, _ = leaving_p(
+        own, moderated, found.correlation, decides=found.decides, num_draws=DRAWS
+    )
     bonferroni = len(tables.seeds_K) * np.fmax(own, moderated).min(axis=1)
     return np.array([by_max_t, bonferroni]).T >= ALPHA
 

@@ -1,11 +1,12 @@
-"""The rule of the final stage against the one before it: errors, coverage and power.
+"""The rule of the final stage beside simpler ones: errors, coverage and power.
 
-    python -m tests.benchmarks.final_stage [--simulations 2000] [--only SECTION] [--json FILE]
+    python -m tests.benchmarks.final_stage [--simulations 2000] [--only SECTION ...] [--json FILE]
 
 All systems are equal, or one is better by what a z test at its Bonferroni level finds in 80%. The
-rule before: Holm of the larger p wherever seed variances disagree. The rule now
-(`rank_core.stats.family`): max-t for any number of seeds. `confirmation` draws cells that played no
-part in the choice, by a seed that is the hash of a commit of version 0.4.
+three rules are one where seed variances agree. Where they disagree, "Holm" and "max-t" correct the
+larger p of both tests, and "now" is `rank_core.stats.family`, which differs from "max-t" for three
+and four seeds against a deterministic baseline. `confirmation` draws cells that played no part in
+the choice, by a seed that is the hash of a commit of version 0.4.
 """
 
 import math
@@ -27,8 +28,16 @@ from rank_core.stats.corrections import MAX_T
 from rank_core.stats.family import Family
 from rank_core.stats.moderation import LEAST_POOL
 from rank_core.stats.multiplicity import holm
-from tests.benchmarks.bars import Bar, Section, simulate
-from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests, first_step
+from tests.benchmarks.bars import Bar, Draw, Section, simulate
+from tests.benchmarks.error_rates import (
+    ALPHA,
+    BATCH,
+    DRAWS,
+    Pairs,
+    _pair_tests,
+    first_step,
+    larger_first_step,
+)
 from tests.benchmarks.simulated_sweeps import SHAPES, Kind, Tables, drawn_tables
 from tests.rank_core.stats.matrices import matrix_of
 
@@ -79,16 +88,18 @@ CELLS: dict[str, tuple[Deviations, str, Kind]] = {
 SIZES = (3, 4, 8, 12, 17, 40)
 
 
-def _both_rules(found: Pairs, *, trained: int) -> tuple[Floats, Floats]:
-    """The corrected p-values of the rule before and of the rule now."""
-    pooled = trained >= LEAST_POOL
-    return first_step(found, pooled=pooled, by_holm=True), first_step(found, pooled=pooled)
+def _rules(found: Pairs, *, trained: int) -> list[Floats]:
+    """The corrected p-values by Holm, by max-t of the larger p, and by the rule now."""
+    now = first_step(found, pooled=trained >= LEAST_POOL)
+    if trained < LEAST_POOL:
+        return [now] * 3
+    return [*(larger_first_step(found, by_holm=by_holm) for by_holm in (True, False)), now]
 
 
 def _rates(
     rng: np.random.Generator, num: int, kind: Kind, S: int, sd_K: list[float], shape: str
 ) -> list[float]:
-    """(FWER before, now, power before, now, coverage of the set of the best now)."""
+    """(FWER by each rule, power by each, coverage of the set of the best now)."""
     K, trained = len(sd_K) - 1, sum(not math.isnan(sd) for sd in sd_K)
     drawn = []
     for start in range(0, num, BATCH):
@@ -97,15 +108,14 @@ def _rates(
         truth = tables.error_KK[0, 0] + tables.error_KK[middle, middle]
         z = float(stats.norm.isf(ALPHA / K / 2) + stats.norm.ppf(0.8))
         better_NK = tables.mean_NK + z * math.sqrt(truth) * (np.arange(K + 1) == middle)
-        errs = [
-            (p < ALPHA).any(axis=1) for p in _both_rules(_pair_tests(tables, 0), trained=trained)
-        ]
-        finds = [
-            p[:, middle - 1] < ALPHA
-            for p in _both_rules(
-                _pair_tests(replace(tables, mean_NK=better_NK), 0), trained=trained
-            )
-        ]
+        errs, finds = [], []
+        for mean_NK, place in (
+            (tables.mean_NK, slice(None)),
+            (better_NK, slice(middle - 1, middle)),
+        ):
+            found = _pair_tests(replace(tables, mean_NK=mean_NK), 0)
+            letters = [(p < ALPHA)[:, place].any(axis=1) for p in _rules(found, trained=trained)]
+            (errs if mean_NK is tables.mean_NK else finds).extend(letters)
         drawn.append(np.array([*errs, *finds, _stays(tables, trained=trained)]).T)
     return [float(one) for one in np.concatenate(drawn).mean(axis=0)]
 
@@ -121,14 +131,16 @@ def _stays(tables: Tables, *, trained: int) -> np.ndarray:
         own,
         moderated if pooled else np.full_like(own, math.nan),
         found.correlation,
-        agree=found.agree & pooled,
+        decides=found.decides & pooled,
         num_draws=DRAWS,
     )
     return p_N >= ALPHA
 
 
 _BROKEN = re.compile("bimodal|lognormal|exponential|skewed")
-COLUMNS = ("cell", "K", "S", "FWER before", "now", "power before", "now", "best inside")
+_RULES = ("Holm", "max-t", "now")
+COLUMNS = ("cell", "K", "S", *(f"{what}, {rule}" for what in ("FWER", "power") for rule in _RULES))
+COLUMNS += ("best inside",)
 
 
 def _section(
@@ -148,7 +160,7 @@ def _section(
         ):
             own = [row for row in rows if (row[2] < ENOUGH) == few and not _BROKEN.search(row[0])]
             if own:
-                worst = max(row[4] for row in own)
+                worst = max(row[5] for row in own)
                 text = f"{law}, runs neither skewed nor bimodal: FWER at most {limit} "
                 text += f"(known to {noise:.4f})"
                 bars.append(Bar(text, f"{worst:.4f}", worst <= limit + noise))
@@ -187,7 +199,7 @@ UNSTABLE = (math.sqrt(10), 10.0)
 
 def _joining(rng: np.random.Generator, num: int) -> Section:
     """Half of K systems are better; then one joins that is equal to the baseline and unstable: the
-    letters of the K without and with it, by both rules."""
+    letters of the K without and with it, by Holm ("before") and now."""
     rows = []
     for K, S, factor in product((4, 8, 17), (3, 5), UNSTABLE):
         letters = np.zeros((2, 2))  # without and with it; before and now
@@ -225,8 +237,8 @@ def _without_last(tables: Tables) -> Tables:
 
 
 def _letters(found: Pairs, K: int) -> Floats:
-    """The upper-case letters of the first K comparisons in all tables, by the rule before and by
-    that of now, with all steps."""
+    """The upper-case letters of the first K comparisons in all tables, by Holm and now, with all
+    steps."""
     counts = np.zeros(2)
     for n, R in enumerate(found.correlation):
         family = Family(found.own[n], found.moderated[n], R, bool(found.agree[n]))
@@ -274,43 +286,54 @@ def _near_the_best(rng: np.random.Generator, num: int) -> Section:
     return Section("Said to be within .02 of the best", columns, rows, [bar])
 
 
-def _paired(rng: np.random.Generator, num: int) -> Section:
+def _paired(K: int, S: int) -> Callable[[np.random.Generator, int], Section]:
     """Equal systems of paired runs: how often the set of the best has the first."""
-    rows = []
-    for K, S, sd, r in product((4, 6, 12), (3, 5), (0.01, 0.03), (0.0, 0.9)):
-        stays = 0
-        for _ in range(num):
-            run_KS = math.sqrt(1 - r) * rng.normal(0, sd, (K, S, 1))
-            run_KS += math.sqrt(r) * rng.normal(0, sd, (S, 1))
-            score_KSQ = run_KS + rng.normal(0, TABLE.query, (K, 1, TABLE.num_queries))
-            score_KSQ += rng.normal(0, TABLE.residual, (*score_KSQ.shape[:2], TABLE.num_queries))
-            matrix = matrix_of({str(k): score_SQ for k, score_SQ in enumerate(score_KSQ)})
-            stays += "0" in best_set(matrix, paired_seeds=True).members
-        rows.append((K, S, sd, r, stays / num))
-    least, noise = min(row[-1] for row in rows), 3 * math.sqrt(0.05 * 0.95 / num)
-    law = f"the best is inside in at least .94 (known to {noise:.4f})"
-    bar = Bar(law, f"{least:.4f}", least >= 0.94 - noise)
-    columns = ("systems", "S", "SD between runs", "correlation", "best inside")
-    return Section("The set of the best of paired runs", columns, rows, [bar])
+
+    def draw(rng: np.random.Generator, num: int) -> Section:
+        rows = []
+        for sd, r in product((0.01, 0.03), (0.0, 0.9)):
+            stays = 0
+            for _ in range(num):
+                run_KS = math.sqrt(1 - r) * rng.normal(0, sd, (K, S, 1))
+                run_KS += math.sqrt(r) * rng.normal(0, sd, (S, 1))
+                score_KSQ = run_KS + rng.normal(0, TABLE.query, (K, 1, TABLE.num_queries))
+                shape = (K, S, TABLE.num_queries)
+                score_KSQ = score_KSQ + rng.normal(0, TABLE.residual, shape)
+                matrix = matrix_of({str(k): score_SQ for k, score_SQ in enumerate(score_KSQ)})
+                stays += "0" in best_set(matrix, paired_seeds=True).members
+            rows.append((sd, r, stays / num))
+        least, noise = min(row[-1] for row in rows), 3 * math.sqrt(0.05 * 0.95 / num)
+        law = f"the best is inside in at least .94 (known to {noise:.4f})"
+        bar = Bar(law, f"{least:.4f}", least >= 0.94 - noise)
+        columns = ("SD between runs", "correlation", "best inside")
+        title = f"The set of the best of {K} systems of {S} paired runs"
+        return Section(title, columns, rows, [bar])
+
+    return draw
 
 
-def _cells(S: int) -> Callable[[np.random.Generator, int], Section]:
+def _cells(*seeds: int, fixed: bool, sizes: Sequence[int] = SIZES) -> Draw:
+    """The cells with a trained or a `fixed` (deterministic) baseline."""
     return _section(
-        f"The rule before and now, {S} seeds",
+        f"Three rules, {' and '.join(map(str, seeds))} seeds",
         [
             (name, K, S, deviations(K), shape, kind)
+            for S in seeds
             for name, (deviations, shape, kind) in CELLS.items()
-            for K in SIZES
+            if math.isnan(deviations(1)[0]) == fixed
+            for K in sizes
         ],
     )
 
 
-SECTIONS = {
+SECTIONS: dict[str, Draw] = {
     "joining": _joining,
     "near": _near_the_best,
-    "paired": _paired,
-    "three": _cells(3),
-    "five": _cells(5),
+    **{f"paired-{K}x{S}": _paired(K, S) for K, S in product((4, 6, 12), (3, 5))},
+    "three": _cells(3, fixed=False),
+    "deterministic": _cells(3, 4, fixed=True, sizes=(4, 8, 12, 40)),
+    "five": _cells(5, fixed=False),
+    "deterministic-five": _cells(5, fixed=True),
     "confirmation": _section("Cells drawn by a commit", _confirmation()),
 }
 
@@ -322,7 +345,7 @@ def main(argv: Sequence[str]) -> int:
         return simulate(
             argv,
             SECTIONS,
-            title="The final stage, before and now",
+            title="The final stage",
             option="simulations",
             default=2000,
             unit="simulated tables per cell",

@@ -47,6 +47,19 @@ def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     assert 0 < found.agree.mean() < 1
 
 
+@pytest.mark.parametrize("S", [3, 5])
+def test_simulated_families_over_a_deterministic_baseline_are_decided_by_the_shipped_rule(S):
+    sd_K = [math.nan] + [0.003, 0.03] * 4
+    drawn = drawn_tables(np.random.default_rng(3), 100, error_rates.TABLE, S, sd_K, "normal")
+    found = error_rates._pair_tests(drawn, 0)
+    assert found.apart.any() == (S == 3)
+    first = error_rates.first_step(found, pooled=True)
+    for one in np.flatnonzero(first.min(axis=1) < 0.15):
+        own, moderated, correlation, agree, apart = (part[one] for part in found[:5])
+        family = Family(own, moderated, correlation, bool(agree), apart=bool(apart))
+        assert first[one].min() == pytest.approx(family.adjusted("max-t").min(), rel=0.15)
+
+
 @pytest.mark.parametrize(("K", "S"), [(4, 3), (17, 3), (4, 5), (17, 5)])
 def test_the_power_of_a_family_is_that_of_drawn_tables_judged_by_its_rule(K, S):
     """Moderated tests, the pre-test of the seed variances, and both corrections are planned for."""

@@ -131,6 +131,34 @@ def test_of_paired_runs_the_moderated_tests_are_over_tables_of_differences():
             assert moderated_KK[i, j] == pytest.approx(expected, rel=1e-6)
 
 
+def unlike_over_a_deterministic_best(raised=0.0):
+    """Three runs of four systems, two of them unsteady, below the scores of a first stage."""
+    effects = {"first": 0.2, "a": 0.1, "b": 0.05, "c": 0.0, "d": 0.02}
+    scores = drawn(effects, S=3, own_sd=0.05, Q=80, seed_sd=0.002, seed=4).scores
+    for cell in "cd":
+        scores[cell] = scores[cell] + 0.03 * np.array([[-1.0], [0], [1]])
+    return scores | {"first": scores["first"][:1], "d": scores["d"] + raised}
+
+
+def test_a_deterministic_best_and_its_letters_are_of_one_test():
+    matrix = matrix_of(unlike_over_a_deterministic_best())
+    rivalry = Rivalry(matrix, matrix.cells, frozenset(["first"]), paired_seeds=False)
+    _, moderated_KK = rivalry.one_sided()
+    i = matrix.cells.index("first")
+    assert [*rivalry._tests.apart] == [i]
+    found = compare_cells(matrix, baseline="first", deterministic=["first"])
+    assert {one.family.applied.p for one in found} == {"behrens-fisher"}
+    for one in found:
+        half = one.p_moderated / 2
+        expected = half if one.delta > 0 else 1 - half
+        j = matrix.cells.index(one.system)
+        assert moderated_KK[i, j] == pytest.approx(expected, rel=1e-6)
+    limit = best_set(matrix, deterministic=["first"]).distances["d"]
+    for share, leaves in ((0.99, False), (1.01, True)):
+        raised = matrix_of(unlike_over_a_deterministic_best(share * limit))
+        assert ("first" in best_set(raised, deterministic=["first"]).left) is leaves
+
+
 def test_systems_that_are_identical_enter_once():
     scores = {**MATRIX.scores, "copy": MATRIX.scores["best"], "again": MATRIX.scores["low"]}
     found = best_set(matrix_of(scores))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rank_core.stats.looks import half_width, interval_of_look, level_of_look, parts_of
+from rank_core.stats.behrens_fisher import half_width, two_part_p
+from rank_core.stats.looks import interval_of_look, level_of_look, parts_of
 from rank_core.stats.scopes import confidence_interval, scope_test
 
 LEVELS = (0.05, 0.005, 0.001, 0.00025)
@@ -35,6 +36,26 @@ def test_a_published_quantile_of_behrens_and_fisher() -> None:
             (math.cos(math.radians(angle)) ** 2, g),
         ]
         assert half_width(parts, 0.05) == pytest.approx(expected, abs=0.0015)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("queries", [19.0, 99.0])
+@pytest.mark.parametrize("runs", [2.0, 2.5, 6.0])
+@pytest.mark.parametrize("share", [0.0, 0.01, 1.0, 100.0])
+def test_p_is_the_level_of_the_interval_that_ends_at_0(
+    share: float, runs: float, queries: float, level: float
+) -> None:
+    parts = (0.5, queries), (0.5 * share, runs)
+    half = half_width(parts, level)
+    assert two_part_p(-half, *parts) == pytest.approx(level, rel=2e-4)
+    many = tuple((np.full((2, 3), V), np.full((2, 3), f)) for V, f in parts)
+    assert two_part_p(np.full((2, 3), half), *many) == pytest.approx(level, rel=2e-4)
+    assert two_part_p(0.0, *parts) == pytest.approx(1)
+
+
+def test_without_a_variance_p_is_1_for_no_difference_and_0_else() -> None:
+    found = two_part_p(np.array([0.0, 0.1]), (np.zeros(2), 9.0), (np.zeros(2), 2.0))
+    assert found.tolist() == pytest.approx([1, 0])
 
 
 def test_a_sum_of_drawn_t_is_as_often_beyond_as_the_level() -> None:

@@ -7,12 +7,13 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats import multiplicity
+from rank_core.stats.behrens_fisher import half_width
 from rank_core.stats.compare import compare_cells
-from rank_core.stats.family import Family, correlations
+from rank_core.stats.family import BEHRENS_FISHER, LARGER, MODERATED, Family, correlations
 from rank_core.stats.moderation import seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level, holm, max_t
-from rank_core.stats.scopes import scope_test
-from tests.rank_core.stats.matrices import drawn
+from rank_core.stats.scopes import confidence_interval, scope_test
+from tests.rank_core.stats.matrices import drawn, matrix_of
 
 P = np.array([0.0004, 0.008, 0.021, 0.04, 0.3])
 
@@ -141,6 +142,55 @@ def test_max_t_corrects_the_moderated_p_where_variances_agree_and_the_larger_one
     level = family_level(0.05, R)
     assert 0.025 < level < 0.05 and apart.levels(0.05, "max-t") == (level, level)
     assert together.levels(0.05, "max-t") == (0.05, level)
+
+
+UNLIKE = {"a": 0.05, "b": 0.01, "c": 0.0, "d": -0.03}
+
+
+def against_first_stage(S, seed_sd=0.03, steady_sd=0.002):
+    """Four systems over a deterministic first stage; the runs of the last two scatter more."""
+    found = drawn({"first": 0.0} | UNLIKE, S=S, own_sd=0.05, Q=80, seed_sd=steady_sd, seed=4)
+    scores = {**found.scores, "first": found.scores["first"][:1]}
+    for cell in "cd":
+        scores[cell] = scores[cell] + seed_sd * np.linspace(-1, 1, S)[:, None]
+    return matrix_of(scores)
+
+
+def test_few_unlike_runs_against_a_deterministic_baseline_are_tested_by_behrens_and_fisher():
+    few = compare_cells(against_first_stage(3), baseline="first", deterministic=["first"])
+    record = few[0].family
+    assert record.applied.p == BEHRENS_FISHER and not record.seeds_agree
+    assert record.applied.text == "max-t over 4 comparisons"
+    expected = max_t([one.p_moderated for one in few], record.correlation_both)
+    for one, corrected in zip(few, expected, strict=True):
+        # The part of the runs, by hand.
+        S, V_s = 3, one.test.variance_seeds_a
+        df = min(record.prior_df + S - 1, record.pool_df)
+        prior = record.prior_df * record.prior_variance
+        V = (prior + (S - 1) * S * V_s) / (record.prior_df + S - 1) / S
+        parts = [(one.test.variance_queries - one.test.variance_error_a, 79), (V, df)]
+        for low, level in ((one.ci_low, 0.05), (one.family_low, record.level)):
+            half = half_width(parts, level)
+            own = confidence_interval(one.test, 0.95)
+            assert low == pytest.approx(min(one.delta - half, own[0]), abs=1e-6)
+        assert half_width(parts, one.p_moderated) == pytest.approx(abs(one.delta), rel=1e-3)
+        assert one.p_both_adjusted == pytest.approx(max(corrected, one.p_both), rel=1e-9)
+        excludes = one.ci_low > 0 or one.ci_high < 0
+        assert excludes == (max(one.p_both, one.p_moderated) < 0.05)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "baseline", "rule"),
+    [
+        (against_first_stage(5), "first", LARGER),
+        (against_first_stage(3, seed_sd=0.0, steady_sd=0.01), "first", MODERATED),
+        (against_first_stage(3), "a", LARGER),
+    ],
+    ids=["five runs", "runs alike", "a trained baseline"],
+)
+def test_other_tables_are_not(matrix, baseline, rule):
+    found = compare_cells(matrix, baseline=baseline, deterministic=["first"])
+    assert {one.family.applied.p for one in found} == {rule}
 
 
 def test_seed_variances_agree_by_bartlett_s_test_and_that_of_the_baseline():

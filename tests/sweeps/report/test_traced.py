@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import integrate, optimize, stats
 
 from sweeps.report.build import write_report
 from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
@@ -36,6 +36,21 @@ def welch_p(delta, se, parts):
         lambda z: stats.norm.sf(z) - stats.t.sf(abs(delta) / se, df(z)), 0, 38, xtol=1e-12
     )
     return 2 * stats.norm.sf(z)
+
+
+def behrens_fisher_p(test, family):
+    """The p of two parts, by plain integration over the second one."""
+    S, d_0 = test["df_runs_a"] + 1, family["prior_df"]
+    V_s = (d_0 * family["prior_variance"] + (S - 1) * S * test["variance_seeds_a"]) / (d_0 + S - 1)
+    V_q, scale = test["variance_queries"] - test["variance_error_a"], math.sqrt(V_s / S)
+    df = min(d_0 + S - 1, family["pool_df"])
+
+    def density(x):
+        rest = (abs(test["delta"]) - scale * x, abs(test["delta"]) + scale * x)
+        tails = sum(stats.t.sf(one / math.sqrt(V_q), test["df_queries"]) for one in rest)
+        return stats.t.pdf(x, df) * tails
+
+    return integrate.quad(density, -np.inf, np.inf, epsabs=1e-12, limit=500)[0]
 
 
 def max_t(p_K, R_KK):
@@ -89,6 +104,15 @@ def test_the_p_of_a_row_with_the_first_stage_against_its_own_model_is_computed_a
     compute_again(results, lines)
 
 
+@pytest.mark.slow
+def test_p_of_few_unlike_runs_over_the_first_stage_is_computed_again(tmp_path):
+    cells = (*CELLS, ("maxp-w20-s20-2", "MaxP 20", "maxp"))
+    results = results_of(write_ranked_sweep(tmp_path, cells=cells))
+    [family] = [one for one in results["families"] if one["baselines"][0] == "first_stage"][:1]
+    assert family["p"] == "behrens-fisher"
+    compute_again(results, results["first_stage_comparisons"])
+
+
 def compute_again(results, lines):
     """The p of these lines, by their families."""
     tests = {
@@ -105,7 +129,7 @@ def compute_again(results, lines):
         assert one["p_both"] == pytest.approx(
             welch_p(one["delta"], one["se_both"], test["welch"]), rel=1e-6
         )
-        if one["p_moderated"] is not None:
+        if one["df_moderated"] is not None:
             moderated = two_sided(one["delta"], one["se_moderated"], one["df_moderated"])
             assert one["p_moderated"] == pytest.approx(moderated, rel=1e-9)
     families = 0
@@ -124,6 +148,7 @@ def compute_again(results, lines):
         p_K = {
             "own": own,
             "moderated": np.where(np.isnan(second), own, second),
+            "behrens-fisher": second,
             "larger": np.fmax(own, second),
         }[family["p"]]
         R_KK = family["correlation_both"]
@@ -131,7 +156,12 @@ def compute_again(results, lines):
             corrected = max_t(p_K, R_KK)
         else:
             corrected = holm(p_K) if family["correction"] == "holm" else p_K
-        if family["p"] == "moderated":
+        if family["p"] == "behrens-fisher":
+            by_parts = [
+                behrens_fisher_p(tests[*key, family["paired_runs"]], family) for key in keys
+            ]
+            assert second == pytest.approx(by_parts, rel=1e-3)
+        if family["p"] in ("moderated", "behrens-fisher"):
             corrected = np.fmax(corrected, own)
         found = [row["p_both_adjusted"] for row in rows]
         assert found == pytest.approx(corrected, rel=0.02, abs=0.002)
