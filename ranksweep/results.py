@@ -243,6 +243,26 @@ class Sweep:
         """
         return pd.DataFrame([asdict(own) for own in findings(self._analysis)])
 
+    @property
+    def selected_blocks(self) -> pd.DataFrame:
+        """A row for each system whose trials kept the blocks that they select
+        (`evaluation.keep_selected_blocks`) and each tenth of a document, from its start: the share
+        of the selected blocks there, of documents that are read in part.
+
+        Examples:
+            >>> import ranksweep
+            >>> sweep = ranksweep.load("results/window_stride/woods")
+            >>> list(sweep.selected_blocks.columns)
+            ['system', 'tenth', 'share']
+        """
+        sweep = self._analysis.sweep
+        rows = [
+            (sweep.label(cell), tenth, share)
+            for cell, own in sweep.selected_blocks.items()
+            for tenth, share in enumerate(own.tenths, start=1)
+        ]
+        return pd.DataFrame(rows, columns=["system", "tenth", "share"])
+
     @takes(to=path, flags=by_name("flags of `ranksweep export`"))
     def export(self, to: str | Path, **flags: Any) -> Path:
         """Write the model that the sweep chose into a new folder, as `ranksweep export` with its

@@ -6,7 +6,9 @@ chunks), `document` (a weighted sum of the best three), `student` (BERT is froze
 small model to rank chunks; only the student's choice is read afterwards).
 """
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from numpy import int32
@@ -22,6 +24,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.models.ranking_system import BlocksRead
 from rank_core.settings.config import Model, TrialConfig
 
 CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
@@ -180,6 +183,11 @@ class Idcm(Ranker):
             self.student = ConvolutionalKernels(words.weight.shape[1])
 
     @classmethod
+    def selects_blocks(cls, settings: Model) -> bool:
+        """The trained student does."""
+        return stage_of(settings) == "student"
+
+    @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Rejects unknown stages and settings without effect."""
         stage_of(config.model)
@@ -216,18 +224,37 @@ class Idcm(Ranker):
         with torch.autocast(score_BP.device.type, enabled=False):
             return (best_BK * self.weight_K[: best_BK.shape[1]].to(best_BK.dtype)).sum(1)
 
-    def chosen(self, batch: ChunkBatch) -> ChunkBatch:
-        """The chunks of a batch that the student selects for BERT, in document order."""
+    def choose(self, batch: ChunkBatch) -> list[Tensor]:
+        """The numbers of the chunks of each document that the student selects for BERT, in document
+        order."""
         with torch.no_grad():
             student_BP, mask_BP = self.student_scores(batch)
         number = min(self.num_chosen, student_BP.shape[1])
         best = student_BP.masked_fill(~mask_BP, float("-inf")).topk(number, dim=1)
-        counts = [min(number, count) for count in batch.counts]
-        first, rows = 0, []
-        for index_K, own, count in zip(best.indices, counts, batch.counts, strict=True):
-            rows.append(index_K[:own].sort().values + first)
-            first += count
-        row_C = torch.cat(rows)
+        return [
+            index_K[: min(number, count)].sort().values
+            for index_K, count in zip(best.indices, batch.counts, strict=True)
+        ]
+
+    def blocks_read(
+        self, pairs: PairEncoder, query: NDArray[int32], doc_ids: Sequence[str]
+    ) -> list[BlocksRead]:
+        """The chunks that BERT reads of each document."""
+        documents = [pairs.chunks(query, doc_id) for doc_id in doc_ids]
+        chosen = self.choose(pairs.collate(documents, self.device).to(self.device))
+        return [
+            BlocksRead(tuple(index_K.tolist()), len(document))
+            for index_K, document in zip(chosen, documents, strict=True)
+        ]
+
+    def chosen(self, batch: ChunkBatch) -> ChunkBatch:
+        """The chunks of a batch that the student selects for BERT, in document order."""
+        indices = self.choose(batch)
+        starts = [0, *itertools.accumulate(batch.counts)]
+        counts = [len(index_K) for index_K in indices]
+        row_C = torch.cat(
+            [index_K + first for index_K, first in zip(indices, starts, strict=False)]
+        )
         given, segments_CL = batch.inputs, batch.inputs.token_type_ids_CL
         inputs = SelectedRows(
             given.input_ids_CL[row_C],

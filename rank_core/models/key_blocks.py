@@ -459,25 +459,29 @@ class BlockReader(PairEncoder):
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """The passages of the selected blocks; every block separately if the model selects."""
-        tokens, spans = document = self.blocks.of(doc_id)
-        passages = self.passages(len(query))
-        fits = len(tokens) <= passages.budget
+        tokens, spans = self.blocks.of(doc_id)
+        read = self.blocks_of(query, doc_id)
         if self.selector in LEARNED:
-            kept = list(range(len(spans)))
-            if self.selector == "bm25-then-learned" and not fits:
-                order = self._order("bm25", query, doc_id)
-                kept = sorted(within(order, document.lengths, CASCADE_SURPLUS * passages.budget))
-            return self.rows(query, [tokens[slice(*spans[i])] for i in kept])
-        if not fits:
-            chosen = fitting(
-                self._order(self.selector, query, doc_id),
-                document.lengths,
-                passages.budget,
-                truncate_latest=self.truncate_latest,
-            )
-            starts = [(spans[i].start, size) for i, size in chosen]
-            tokens = np.concatenate([tokens[start : start + size] for start, size in starts])
-        return self.rows(query, [tokens[s:e] for s, e in passages.spans(len(tokens))])
+            return self.rows(query, [tokens[slice(*spans[i])] for i, _ in read])
+        starts = [(spans[i].start, size) for i, size in read]
+        text = np.concatenate([tokens[start : start + size] for start, size in starts])
+        return self.rows(query, [text[s:e] for s, e in self.passages(len(query)).spans(len(text))])
+
+    def blocks_of(self, query: NDArray[np.int32], doc_id: str) -> list[tuple[int, int]]:
+        """(block, number of tokens) of the selected blocks, in document order; of those that a
+        model selects from. A document that fits is read as a whole."""
+        document = self.blocks.of(doc_id)
+        lengths, budget = document.lengths, self.passages(len(query)).budget
+        whole = list(enumerate(lengths))
+        if len(document.tokens) <= budget:
+            return whole
+        if self.selector == "bm25-then-learned":
+            order = self._order("bm25", query, doc_id)
+            return [whole[i] for i in sorted(within(order, lengths, CASCADE_SURPLUS * budget))]
+        if self.selector in LEARNED:
+            return whole
+        order = self._order(self.selector, query, doc_id)
+        return fitting(order, lengths, budget, truncate_latest=self.truncate_latest)
 
     def num_tokens(self, query: NDArray[np.int32], doc_id: str) -> int:
         """What fits of a document; a model that selects reads all of it."""

@@ -1,9 +1,12 @@
 """KeyB: a document represented by its key blocks (Li, Popa, Chagnon, Cinar & Gaussier 2023)."""
 
 import copy
+from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -33,6 +36,7 @@ from rank_core.models.parade import ParadeTransformer
 from rank_core.models.passage_scores import FirstP
 from rank_core.models.poolings import at_least_fp32, first
 from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.models.ranking_system import BlocksRead
 from rank_core.settings.config import Model, TrialConfig
 
 BLOCKS_AT_ONCE = 64  # blocks scored together, without gradient
@@ -64,6 +68,11 @@ class KeyBlocks(Ranker):
     def num_passages(cls, settings: Model) -> int:
         """The number of passages of the chunking's window; 0: one that fills the encoder."""
         return 0
+
+    @classmethod
+    def selects_blocks(cls, settings: Model) -> bool:
+        """Always."""
+        return True
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
@@ -120,6 +129,23 @@ class KeyBlocks(Ranker):
                 fitting(order, size, passages.budget, truncate_latest=self.truncate_latest)
             )
         return chosen
+
+    def blocks_read(
+        self, pairs: BlockReader, query: NDArray[np.int32], doc_ids: Sequence[str]
+    ) -> list[BlocksRead]:
+        """The blocks that are read of each document."""
+        reads = [pairs.blocks_of(query, doc_id) for doc_id in doc_ids]
+        chosen: list[Sequence[int]] = [range(len(blocks)) for blocks in reads]
+        if pairs.selector in LEARNED:
+            documents = [pairs.chunks(query, doc_id) for doc_id in doc_ids]
+            batch = pairs.collate(documents, self.device).to(self.device)
+            chosen = [[place for place, _ in own] for own in self.choose(batch)]
+        return [
+            BlocksRead(
+                tuple(blocks[place][0] for place in places), len(pairs.blocks.of(doc_id).spans)
+            )
+            for doc_id, blocks, places in zip(doc_ids, reads, chosen, strict=True)
+        ]
 
     def score_blocks(self, batch: ChunkBatch, rows: list[int]) -> list[float]:
         """The selector's scores of blocks, without dropout and gradient."""

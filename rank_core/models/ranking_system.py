@@ -1,13 +1,21 @@
 """What the rest of the product knows of a ranking system: attributes of its class, which trained
 models and systems without weights share."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import Model
 
 BEST_CHUNKS_FIRST: dict[str, Any] = {"model.dropout": 0.0}
 """Without dropout the best chunks are found first, and only they get a gradient."""
+
+
+class BlocksRead(NamedTuple):
+    """The blocks of a document that are read, counted from 0 in document order, and how many it
+    has."""
+
+    blocks: tuple[int, ...]
+    number: int
 
 
 class RankingSystem:
@@ -40,6 +48,11 @@ class RankingSystem:
         super().__init_subclass__(**options)
         cls.chunk_pooling = vars(cls).get("chunk_pooling", "")
         cls.keeps_chunk_scores = vars(cls).get("keeps_chunk_scores", False)
+
+    @classmethod
+    def selects_blocks(cls, settings: Model) -> bool:
+        """True if it scores a document by some of its blocks, which it selects."""
+        return False
 
     @classmethod
     def optional_settings(cls) -> tuple[str, ...]:

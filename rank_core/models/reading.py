@@ -55,6 +55,7 @@ def _ignored(config: TrialConfig) -> set[str]:
         "evaluation.test_alpha": not config.evaluation.test_on,
         "evaluation.runtime": lists or not untrained,
         "evaluation.keep_chunk_scores": not kind.keeps_chunk_scores,
+        "evaluation.keep_selected_blocks": not kind.selects_blocks(config.model),
     }
     if trains(kind):
         read = kind.rates_read(config.model)

@@ -94,7 +94,7 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
     laid_out = ((rows, pairs.layout([chunks[i] for i in rows], model.device)) for rows in batches)
     parts, rows_of_parts = [], []
     # One context for all batches, because it caches rounded or packed weights.
-    with _precision(model, how.autocast):
+    with in_precision(model, how.autocast):
         for rows, inputs in ahead(laid_out, model.device, number=BATCHES_AHEAD):
             how.work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
@@ -139,7 +139,7 @@ def _score_whole(
         for group in _groups(documents, how.batch_tokens)
     )
     parts, order = [], []
-    with _precision(model, how.autocast):
+    with in_precision(model, how.autocast):
         for group, batch in ahead(batches, model.device, number=BATCHES_AHEAD):
             lengths = [len(chunk) for i in group for chunk in documents[i]]
             how.work.add(lengths, padded=not model.packs(how.autocast))
@@ -151,7 +151,7 @@ def _score_whole(
 
 
 @contextlib.contextmanager
-def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
+def in_precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
     """Matrix products in type `autocast`, with weights packed or copied once."""
     products = torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None)
     with products, kept(weight_copies(model, autocast)):

@@ -7,7 +7,7 @@ after training: `best_sentences`, `tune_interpolation` on dev, then `interpolate
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -16,12 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
+from rank_core.models.kept_files import SELECTED_BLOCKS
 from rank_core.models.passage_scores import Birch
 from rank_core.models.ranker import pad_chunks
 from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev
 from rank_core.ranking.rerank import ordered
 from rank_core.ranking.scorer import Scorer, require_finite
+from rank_core.ranking.selected_blocks import selected_blocks
 from rank_core.records import EVALUATED, Qrels, Run
 
 
@@ -145,4 +147,8 @@ def final_runs(scorer: Scorer, dev_run: Run | None) -> FinalRuns:
     if not scorer.model.by_score_alone:
         return interpolated_runs(scorer)
     dev = {} if dev_run is None else {"dev": dev_run}
-    return FinalRuns(dev | {"test": scorer.run("test")})
+    final = FinalRuns(dev | {"test": scorer.run("test")})
+    config = scorer.config
+    if config.evaluation.keep_selected_blocks and scorer.model.selects_blocks(config.model):
+        return replace(final, notes={SELECTED_BLOCKS: selected_blocks(scorer)})
+    return final

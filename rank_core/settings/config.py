@@ -50,6 +50,7 @@ NO_PART_OF_A_CELL = (
     "training.keep_run",
     "evaluation.batch_tokens",
     "evaluation.keep_chunk_scores",
+    "evaluation.keep_selected_blocks",
     "evaluation.evidence",
     "evaluation.test_on",
     "evaluation.test_alpha",
@@ -247,6 +248,11 @@ class Evaluation:
     )
     keep_chunk_scores: bool = added(
         False, "keeps chunk scores, so that `ranksweep derive` can aggregate them without the model"
+    )
+    keep_selected_blocks: bool = added(
+        False,
+        "keeps the positions of the blocks that a model selects from the test candidates, which "
+        "are selected a second time for it; the report draws them",
     )
     test_on: tuple[str, ...] = added(
         (),

@@ -40,7 +40,7 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
-from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX
+from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX, SELECTED_BLOCKS
 from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.parsing import parsed_json
 from rank_core.records import EVALUATED, Qrels
@@ -74,7 +74,7 @@ SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
 RUNS = tuple(f"{split}.run.gz" for split in EVALUATED)
 TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
-TRIAL_FILES |= {INDEX, EVIDENCE}  # of dense retrieval
+TRIAL_FILES |= {INDEX, EVIDENCE, SELECTED_BLOCKS}  # of some models
 """Files of every trial; `trial_files_of` adds those of some sweeps."""
 MOST_MIB = 512
 MOST_BYTES = MOST_MIB << 20  # of the files in a bundle from anyone; the flag --max-mib

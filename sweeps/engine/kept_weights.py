@@ -11,6 +11,7 @@ from statistics import fmean
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.models import model_class
+from rank_core.models.kept_files import CHUNK_SCORES, SELECTED_BLOCKS
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
@@ -20,7 +21,8 @@ from sweeps.systems.order import ranked
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,
     "training.keep_run": "train.run.gz",
-    "evaluation.keep_chunk_scores": "chunk_scores.parquet",
+    "evaluation.keep_chunk_scores": CHUNK_SCORES,
+    "evaluation.keep_selected_blocks": SELECTED_BLOCKS,
 }
 """Settings that change a trial's files, but no number: an equal trial may lack them."""
 
@@ -138,12 +140,20 @@ def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> dict[str, s
     missing = {}
     for trial in trials:
         settings, state = trial.config.settings(), states[trial.name]
-        if not state.status.used or not is_trained(trial.config):
+        if not state.status.used:
             continue
         for name, file in LEFT_FOR_OTHERS.items():
-            if settings[name] in (True, "all") and file not in state.files:
+            asked = settings[name] in (True, "all") and _leaves(trial.config, name)
+            if asked and file not in state.files:
                 missing[trial.name] = file
     return missing
+
+
+def _leaves(config: TrialConfig, name: str) -> bool:
+    """True if a trial can leave the file of a setting."""
+    if name == "evaluation.keep_selected_blocks":
+        return model_class(config.model.name).selects_blocks(config.model)
+    return is_trained(config)
 
 
 def is_trained(config: TrialConfig) -> bool:

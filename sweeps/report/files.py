@@ -13,6 +13,7 @@ from sweeps.report.page import Content, page, results_json
 from sweeps.report.positions import position_findings, position_plot
 from sweeps.report.query_page import QUERY_PAGE, Moved, query_page
 from sweeps.report.results import comparisons_csv, paper_table, results_csv
+from sweeps.report.selected_blocks import selected_plot
 from sweeps.report.table import latex, markdown
 from sweeps.systems.access_log import Access
 
@@ -36,6 +37,8 @@ def report_files(
     drawn = figures(analysis)
     if places := position_findings(analysis):
         drawn.append(position_plot(analysis, places))
+    if analysis.sweep.selected_blocks:
+        drawn.append(selected_plot(analysis.sweep))
     content = Content(analysis, drawn, accesses, queries, places, over)
     shown = paper_table(analysis, remarks, compact=compact)
     texts = {

@@ -23,6 +23,7 @@ from sweeps.report.over_sets import SETS, OverSets
 from sweeps.report.positions import position_results, position_table
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.results import json_text, page_table, shared_results
+from sweeps.report.selected_blocks import selected_results, selected_table
 from sweeps.report.table import Table, table
 from sweeps.systems.access_log import Access
 from sweeps.systems.load import Sweep
@@ -59,6 +60,8 @@ def results_json(content: Content, more: Mapping[str, Any] | None = None) -> str
     }
     if content.places:
         results["positions"] = position_results(content.analysis, content.places)
+    if sweep.selected_blocks:
+        results["selected_blocks"] = selected_results(sweep)
     results["trials"] = sweep.trials.to_dict("records")
     results["lost_attempts"] = sweep.failures.to_dict("records")
     if serving := sweep.serving:
@@ -93,7 +96,12 @@ def page(content: Content) -> str:
     )
 
 
-FIGURES = {"queries": "Queries", "positions": "Queries", "pareto": "Cost"}
+FIGURES = {
+    "queries": "Queries",
+    "positions": "Queries",
+    "selected_blocks": "Queries",
+    "pareto": "Cost",
+}
 """{figure: the folded section that it is in}; the first figure is unfolded, others are about
 reliability."""
 
@@ -132,7 +140,7 @@ def sections(content: Content) -> list[Section]:
         Section(
             "Queries",
             link=(QUERY_PAGE, moved) if moved else None,
-            tables=[*_query_sets(analysis), *_places(content)],
+            tables=[*_query_sets(analysis), *_places(content), *_selected(sweep)],
             figures=folded["Queries"],
             is_folded=True,
         ),
@@ -180,6 +188,11 @@ def _places(content: Content) -> list[Table]:
     return [
         replace(position_table(content.analysis, content.places), title="Place of the evidence")
     ]
+
+
+def _selected(sweep: Sweep) -> list[Table]:
+    """The table of the places of selected blocks, where they were kept."""
+    return [selected_table(sweep)] if sweep.selected_blocks else []
 
 
 def _query_sets(analysis: Analysis) -> list[Table]:

@@ -22,7 +22,7 @@ from sweeps.systems.positions import curves_of
 from sweeps.terminal.notation import level_text, number, range_text, signed
 
 INDEX = "Position Sensitivity Index"
-_DRAWN = (INK, BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9")
+DRAWN = (INK, BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9")
 """A colour for each curve of a figure; the table has all systems."""
 
 
@@ -84,7 +84,7 @@ def position_plot(analysis: Analysis, found: PositionCurves) -> Drawing:
     axes = figure.add_subplot()
     grid(axes, "y")
     places = range(len(found.bins))
-    for (name, curve), colour in zip(found.curves.items(), _DRAWN, strict=False):
+    for (name, curve), colour in zip(found.curves.items(), DRAWN, strict=False):
         axes.fill_between(places, curve.low, curve.high, color=colour, alpha=0.12, linewidth=0)
         label = analysis.sweep.label(name)
         axes.plot(places, curve.means, "o-", color=colour, ms=4, lw=1.4, label=label)
@@ -92,7 +92,7 @@ def position_plot(analysis: Analysis, found: PositionCurves) -> Drawing:
     axes.set(xlabel="tokens before the first relevant text", ylabel=analysis.sweep.primary)
     axes.set_ylim(bottom=0)
     legend(figure)
-    more = len(found.curves) - len(_DRAWN)
+    more = len(found.curves) - len(DRAWN)
     rest = f" The table has {more} more." if more > 0 else ""
     return draw(
         figure,

@@ -44,6 +44,7 @@ from sweeps.systems.clusters import (
     queries_of_sweep,
 )
 from sweeps.systems.machines import Machines, hours_on, machines_of
+from sweeps.systems.selected_blocks import SelectedBlocks, selected_blocks
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
@@ -113,6 +114,8 @@ class Sweep:
     """{device: the GPU-hours, or core-hours, of its trials}, likewise."""
     indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
     """{cell: its index} where every cell ranks the whole collection by one."""
+    selected_blocks: Mapping[str, SelectedBlocks] = field(default_factory=dict)
+    """{cell: the blocks that its trials selected} of the cells whose trials kept them."""
     clusters: Clusters | None = None  # of the queries, where the tests have them
     sharing: Mapping[str, ClusterOf] = field(default_factory=dict)
     """{collection: clusters of queries with common relevant documents}, empty where none share."""
@@ -246,6 +249,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
         indexes=index_facts(records, file.cells, states),
+        selected_blocks=selected_blocks(records, states),
         machines=machines_of(states),
         hours=hours_on(states, file.flags),
         notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from rank_core.chunking.batches import Chunk
 from rank_core.models.idcm import CENTRES, ConvolutionalKernels, overlapping_spans, selection_loss
 from rank_core.settings.config import Chunking
-from rank_core.testing.laws import batch_of, scores, tokens
+from rank_core.testing.laws import QUERY, batch_of, scores, tokens
 
 CHUNKING = Chunking(window=24, stride=20, max_document_tokens=200)
 
@@ -112,6 +112,9 @@ def test_the_encoder_reads_the_students_choice(system):
     batch = batch_of(pairs, ["d100", "d1", "d45"])
     chosen = model.chosen(batch)
     assert chosen.counts == (2, 1, 2)
+    read = model.blocks_read(pairs, QUERY, ["d100", "d1", "d45"])
+    assert [one.number for one in read] == [*batch.counts]
+    assert [one.blocks for one in read] == [tuple(own.tolist()) for own in model.choose(batch)]
     with torch.no_grad():
         student_BP, _ = model.student_scores(batch)
         bert = model.chunk_scores(batch.inputs)

@@ -112,6 +112,34 @@ def test_the_model_selects_blocks_by_its_own_scores(selector, system):
         assert_close(scores(model, pairs, ["d300"]), model.score(x_1H), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("selector", ["bm25", "tfidf", "learned-shared", "bm25-then-learned"])
+def test_a_selector_without_preference_reads_the_first_blocks(selector, system):
+    model, pairs = system("keyb", keyed_documents(), selector=selector)
+    with torch.no_grad():
+        model.head.weight.zero_()
+    # No block holds the word: equal scores, in document order. 127 tokens are two blocks of 63 and
+    # one token of the third; the other document fits.
+    word = np.array([99], dtype=np.int32)
+    read = model.blocks_read(pairs, word, ["long", "other"])
+    assert read == [((0, 1, 2), 5), ((0,), 1)]
+
+
+@pytest.mark.parametrize("selector", ["bm25", "bm25-then-learned"])
+def test_the_positions_of_blocks_are_those_of_the_document(selector, system):
+    documents = {"longer": np.tile(keyed_documents()["long"], 2)[:390]}
+    documents["longer"][:63] = 10  # the cascade leaves blocks out, the first of those that it may
+    model, pairs = system("keyb", documents, selector=selector)
+    query = np.array([WORD], dtype=np.int32)
+    [(blocks, number)] = model.blocks_read(pairs, query, ["longer"])
+    assert number == 7
+    if selector == "bm25":
+        assert blocks == (1, 2, 3)
+        return
+    rows = [i for i, _ in pairs.blocks_of(query, "longer")]
+    [chosen] = model.choose(pairs.collate([pairs.chunks(query, "longer")]))
+    assert len(rows) == 5 and blocks == tuple(rows[i] for i, _ in chosen)
+
+
 @every_system
 def test_a_separate_selector_stays_as_it_is(name, system):
     model, pairs = system(name, selector="learned-separate", k=3)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rank_core.settings.config import TrialConfig
-from sweeps.engine.kept_weights import KeptWeights
+from sweeps.engine.kept_weights import KeptWeights, lacking
 from sweeps.store.records import COSTS
 
 WEIGHTS = b"w" * 100
@@ -112,3 +112,17 @@ def test_the_best_seed_of_a_cell_is_missing_where_it_kept_nothing(records, leave
     leave("bm25-seed1", 0.9, "none")
     trials = [*map(Named, ("a-seed1", "a-seed2", "b-seed1")), Named("bm25-seed1", "bm25")]
     assert kept_after(records).missing(trials) == {"a-seed2"}
+
+
+def test_only_a_trial_that_selects_blocks_lacks_their_file(records, leave):
+    names = {"keyb": "keyb", "idcm": "idcm", "maxp": "maxp"}
+    trials = [Named(f"{name}-seed1", model) for name, model in names.items()]
+    for trial in trials:
+        leave(trial.name, 0.5, keep="none")
+        keep = {"evaluation.keep_selected_blocks": True, "training.keep_weights": "none"}
+        trial.config = trial.config.override(keep)
+    trained = Named("student-seed1", "idcm")
+    trained.config = trials[0].config.override({"model.name": "idcm", "model.stage": "student"})
+    leave(trained.name, 0.5, keep="none")
+    missing = lacking([*trials, trained], {state.name: state for state in states(records)})
+    assert missing == dict.fromkeys(["keyb-seed1", "student-seed1"], "selected_blocks.json")
