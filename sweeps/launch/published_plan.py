@@ -18,7 +18,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.machines import GPUS
 from sweeps.plan.make_plan import base_config, search_space
-from sweeps.plan.options import Options
+from sweeps.plan.options import Options, split_of
 from sweeps.plan.profiles import suited_to_model
 from sweeps.plan.reference import Encoder, Reference, Size, values_text
 from sweeps.plan.trial_cost import num_pairs
@@ -51,15 +51,24 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
     encoders = {config.model.backbone: None for config in configs}
     if not set(encoders) <= set(reference.encoders):
         return None
+    tested = [split_of(text) for text in base.evaluation.test_on]
+    if not {name for name, _ in tested} <= set(reference.collections):
+        return None
+    further = sum(
+        getattr(own, split or "test") * min(base.evaluation.depth, own.documents)
+        for name, split in tested
+        for own in [reference.collections[name]]
+    )
     rows = [("to run", "trials", "chunks", "tokens", "a trial", "H100-hours")]
     costs = []
     works = list[tuple[int, float, float]]()  # trials, and the operations of one
-    for config in configs:
-        own = config.override(suited_to_model(experiment.profile, config))
+    for config, point in zip(configs, points, strict=True):
+        fixed = {*experiment.settings, *options.settings, *point}
+        own = config.override(suited_to_model(experiment.profile, config, fixed))
         label = experiment.label_of(own)
         label += f" {Path(own.model.backbone).name}" if len(encoders) > 1 else ""
         label = shortened(label, terminal_columns() - 50)
-        chunks, tokens, work = _cost(own, size, reference.encoders[own.model.backbone])
+        chunks, tokens, work = _cost(own, size, reference.encoders[own.model.backbone], further)
         seconds = H100.seconds(*work)
         trials = len(options.seeds) if own.training.num_epochs else 1
         costs.append((trials, trials * tokens, trials * seconds))
@@ -88,10 +97,10 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
 
 
 def _cost(
-    config: TrialConfig, size: Size, encoder: Encoder
+    config: TrialConfig, size: Size, encoder: Encoder, further: int = 0
 ) -> tuple[int, float, tuple[float, float]]:
     """The chunks of a document, and the tokens and the operations of a trial, in scoring and in
-    forward passes of training."""
+    forward passes of training; `further` documents of test sets are scored."""
     cut, kind = config.chunking, model_class(config.model.name)
     one = kind.trains and kind.first_chunk_only
     longest = np.array([cut.max_document_tokens])
@@ -99,6 +108,7 @@ def _cost(
     chunks, beside = int(spans.chunks[0]), cut.max_query_tokens + SPECIAL
     pair = float(spans.tokens[0]) + chunks * beside
     groups, scored = _pairs(config, size)
+    scored += further
     documents = groups * (1 + config.training.negatives) * config.training.share_read(chunks)
     row = min(cut.window, cut.max_document_tokens) + beside
     each = 2 * encoder.parameters + 4 * encoder.layers * encoder.width * row
@@ -132,6 +142,11 @@ def _head(
         f"collection  {base.collection}, not here yet; published: {size.documents:,} documents, "
         f"queries {queries}{folds}"
     )
+    for text in base.evaluation.test_on:
+        name, split = split_of(text)
+        further = reference.collections[name]
+        queries = getattr(further, split or "test")
+        yield f"test set    {text}: {queries:,} queries over {further.documents:,} documents"
     yield f"backbone    {', '.join(encoders)}"
     for name in ("licence", "data", "disk", "meaning"):
         if text := getattr(reference, name):

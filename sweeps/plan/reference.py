@@ -11,6 +11,7 @@ from typing import Any
 
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.config import checked_setting
+from sweeps.plan.published_tables import TABLES
 
 PREFIX, TWIN = "reference/", "twin"
 FOLDER = Path(__file__).with_name("references")
@@ -50,6 +51,16 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """A published table whose values are shown beside those of the cells."""
+
+    table: str  # its `source`
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """{heading: (collection, measure)} beside those that are known."""
+    differs: str = ""  # why ours is not comparable with them
+
+
+@dataclass(frozen=True)
 class Reference:
     """What is published of an experiment; texts are for the plan's reader."""
 
@@ -77,13 +88,19 @@ def reference_file(name: str) -> tuple[Path, bool]:
     return FOLDER / f"{name}.toml", rest == TWIN
 
 
-def parse_reference(table: Mapping[str, Any]) -> Reference:
-    """The table of a file; raises `BadInput` that names what is wrong."""
+def parse_reference(table: Mapping[str, Any], cells: Sequence[Mapping[str, Any]] = ()) -> Reference:
+    """The table of a file whose sweep has these cells; raises `BadInput` that names what is wrong.
+    Of the published `tables` that it names, the values of its cells and collections are taken."""
     tables = {name: table.get(name, {}) for name in ("collections", "encoders")}
-    rows = table.get("published", [])
-    if not isinstance(rows, list) or not all(isinstance(own, dict) for own in tables.values()):
-        raise BadInput("reference: published must be a list, collections and encoders tables")
+    rows, printed = table.get("published", []), table.get("tables", [])
+    lists = isinstance(rows, list) and isinstance(printed, list)
+    if not lists or not all(isinstance(own, dict) for own in tables.values()):
+        raise BadInput(
+            "reference: published and tables must be lists, collections and encoders tables"
+        )
     published: list[Published] = [_record(Published, row) for row in rows]
+    for row in printed:
+        published += _of_table(_record(Printed, row), tables["collections"], cells)
     read: dict[str, Any] = {
         "collections": {name: _record(Size, row) for name, row in tables["collections"].items()},
         "encoders": {name: _record(Encoder, row) for name, row in tables["encoders"].items()},
@@ -92,8 +109,30 @@ def parse_reference(table: Mapping[str, Any]) -> Reference:
             for own in published
         ),
     }
-    reference: Reference = _record(Reference, {**table, **read})
+    stated = {name: value for name, value in table.items() if name != "tables"}
+    reference: Reference = _record(Reference, {**stated, **read})
     return reference
+
+
+def _of_table(
+    printed: Printed, collections: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]
+) -> Iterator[Published]:
+    """The values of a published table for these collections and cells."""
+    known = {table.source: table for table in TABLES}
+    if printed.table not in known:
+        raise unknown("published table", printed.table, known)
+    table = known[printed.table]
+    columns = {**table.columns, **printed.columns}
+    for label, settings in table.systems():
+        if not any(settings.items() <= cell.items() for cell in cells):
+            continue
+        for heading, value in table.cells(label).items():
+            collection, measure = columns[heading]
+            if collection in collections and value != "-":
+                differs = printed.differs
+                yield Published(
+                    collection, measure, [float(value)], table.source, settings, differs=differs
+                )
 
 
 def values_text(own: Published) -> str:

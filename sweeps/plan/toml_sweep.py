@@ -70,6 +70,7 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
         )
     for name in {*ranges} & {name for point in points for name in point} | {*swept} & {*base}:
         raise BadInput(f"a setting is given once, got {name} in base or ranges and swept")
+    cells = [{**base, **point} for point in (baseline, *points)]
     experiment = Experiment(
         name=table["name"],
         question=table["question"],
@@ -78,7 +79,7 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
         settings=base,
         typed=frozenset(base),
         file=str(path),
-        reference=parse_reference(table["reference"]) if "reference" in table else None,
+        reference=parse_reference(table["reference"], cells) if "reference" in table else None,
     )
     return experiment, Preset(_flags(table), ranges)
 

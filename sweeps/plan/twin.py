@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from rank_core.encoders.shipped import SETTINGS, TRAINED, UNTRAINED
@@ -28,31 +29,48 @@ SHORT = {
     "training.validate_every": 0,
     "training.depth": 0,
 }
-WINDOW = "chunking.window"
-LENGTHS = (WINDOW, "chunking.stride", "chunking.max_document_tokens")
+WINDOW, STRIDE = "chunking.window", "chunking.stride"
+AGGREGATOR = "model.aggregator"
+LENGTHS = (WINDOW, STRIDE, "chunking.max_document_tokens")
+TEST_SETS = (
+    "python-docs-passages",
+    "python-docs-passages:dev",
+    "python-docs-passages|far-relevant(max_queries=20)",
+)
+"""The test sets of a twin, as many as its reference has."""
 
 
 def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
     """The twin and its flags: `python-docs`, two seeds, few steps and queries. The first backbone
-    is `tiny-docs`, the second `tiny-docs-untrained`; lengths are divided by one factor, so that the
+    is `tiny-docs`, the others `tiny-docs-untrained`; lengths are divided by one factor, so that the
     shortest window has 32 tokens, and no input exceeds the backbone's."""
     reference, settings = experiment.reference or Reference(), experiment.settings
     grid = experiment.grid(None, None)  # type: ignore[arg-type]  # that of a file is fixed
     every = [settings, grid.baseline, *grid.points]
     name = "model.backbone"
     names = dict.fromkeys(own[name] for own in every if name in own)
-    backbones = dict(zip(names, (TRAINED, UNTRAINED), strict=False))
+    backbones = dict(zip_longest(names, (TRAINED, UNTRAINED)[: len(names)], fillvalue=UNTRAINED))
     windows = [own[WINDOW] for own in every if WINDOW in own]
     factor = min(windows) / SHORTEST
 
     def small(own: Mapping[str, Any]) -> dict[str, Any]:
         lengths = {n: round(own[n] / factor) for n in LENGTHS if n in own}
         cut = {n: min(LONGEST, size) for n, size in lengths.items() if own[n] <= max(windows)}
-        return {**own, **lengths, **cut, **({name: backbones[own[name]]} if name in own else {})}
+        if own.get(WINDOW) == max(windows) > min(windows):  # as in the reference it may be whole
+            cut |= {n: LONGEST for n in (WINDOW, STRIDE) if own[n] == own[WINDOW]}
+        encoders = {name: backbones[own[name]]} if name in own else {}
+        if own.get(AGGREGATOR):
+            encoders[AGGREGATOR] = TRAINED
+        return {**own, **lengths, **cut, **encoders}
 
-    changes = SMALL | (SHORT if settings.get("training.num_epochs", 1) else {})
+    changes: dict[str, Any] = SMALL | (SHORT if settings.get("training.num_epochs", 1) else {})
     changes = {n: value for n, value in changes.items() if n not in experiment.swept}
-    points = Grid(tuple(map(small, grid.points)), small(grid.baseline))
+    if "evaluation.test_on" in settings:
+        changes["evaluation.test_on"] = TEST_SETS[: len(settings["evaluation.test_on"])]
+    cells = [*map(small, (grid.baseline, *grid.points))]
+    # Encoders that are all the small one make equal cells.
+    distinct = tuple(cell for at, cell in enumerate(cells) if cell not in cells[:at])
+    points = Grid(distinct[1:], distinct[0])
     published = (
         replace(own, collection=COLLECTION, settings=small(own.settings), differs="a twin")
         for own in reference.published

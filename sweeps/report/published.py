@@ -1,52 +1,24 @@
-"""Values of published tables (`published.toml`), shown beside ours and never tested."""
+"""Values of published tables, shown beside ours and never tested."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rank_core.parsing import parsed_toml
 from rank_core.stats.scopes import confidence_interval, scope_test
 from sweeps.findings.analysis import Analysis
+from sweeps.plan.published_tables import ANY, TABLES
 from sweeps.plan.reference import Published, values_text
 from sweeps.report.table import Table, TableCell, wrapped
 from sweeps.store.sweep_file import Cell
 from sweeps.systems.load import Sweep
 from sweeps.terminal.notation import level_text, range_text
 
-_ANY = "any encoder"
 _WINDOWS = ("chunking.window", "chunking.stride")
 Values = dict[str, dict[str, list[str]]]
 """{cell: {measure: ["value (source)", ...]}}."""
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A table as printed: `columns` {heading: (collection, measure), if it is one of ours}, `rows`
-    (label, model, encoder, cells, further settings); "-": no value."""
-
-    source: str  # `Boytsov et al. 2022, Table 4`
-    columns: Mapping[str, Sequence[str]]
-    rows: Sequence[Sequence[Any]]
-
-    def cells(self, row: str) -> dict[str, str]:
-        """{heading: value} of a row."""
-        texts = next(texts for label, _, _, texts, *_ in self.rows if label == row)
-        return dict(zip(self.columns, texts.split(), strict=True))
-
-
-_CONTENT = parsed_toml(Path(__file__).with_suffix(".toml").read_bytes(), __name__)
-TABLES = tuple(
-    PublishedTable(
-        f"{printed['paper']}, {printed['table']}",
-        {heading: _CONTENT["columns"].get(heading, ("", "")) for heading in printed["columns"]},
-        printed["rows"],
-    )
-    for printed in _CONTENT["tables"]
-)
 
 
 def published(sweep: Sweep) -> Values:
@@ -113,7 +85,7 @@ def _is_same(
     own = cell.settings.get("model.backbone", sweep.about.backbone.get("name"))
     return (
         cell.settings.get("model.name") == model
-        and encoder in (own, _ANY)
+        and encoder in (own, ANY)
         and all(
             cell.settings.get(name, value if name in _WINDOWS else None) == value
             for name, value in settings.items()

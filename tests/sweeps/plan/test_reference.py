@@ -14,7 +14,11 @@ from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.plan.twin import twin
 from tests.e2e.conftest import trials_of
 
-REFERENCES = ["bright-long", "cedr", "lce", "mldr", "parade"]
+REFERENCES = [
+    *("boytsov2022", "bright-long", "cedr", "keyb", "lce", "mldr", "parade", "positional-bias"),
+    "zhang2021",
+]
+OF_ROBUST04 = ["cedr", "keyb", "parade", "zhang2021"]
 
 
 def test_all_are_here():
@@ -40,7 +44,7 @@ def of_file(name):
     return read_toml_sweep(reference_file(f"reference/{name}")[0])[0].reference
 
 
-@pytest.mark.parametrize("name", ["bright-long", "cedr", "lce", "parade"])
+@pytest.mark.parametrize("name", [own for own in REFERENCES if own != "mldr"])
 def test_collections_have_the_sizes_that_ir_datasets_counts(name):
     """Its package has the counts of every id, without the data."""
     sizes = of_file(name).collections
@@ -52,6 +56,7 @@ def test_collections_have_the_sizes_that_ir_datasets_counts(name):
             assert size.documents == counts["docs"]["count"]
             # A topic of Robust04, 672, has no relevant document.
             judged = counts["queries"]["count"] - collection.startswith("robust04")
+            assert set(NAMED[collection].splits) <= {"pool", "train", "dev", "test"}
             assert getattr(size, "test" if split == "pool" else split) == judged
 
 
@@ -70,6 +75,18 @@ def test_published_values_are_those_of_their_pages():
     ]
     # luyug/Reranker README; FlagEmbedding issue 927; ModernBERT issue 193.
     assert values("lce") == [("RR@100", (0.434,))]
+    # Printed tables, of which a reference has the rows of its cells and the columns of its sets.
+    assert values("zhang2021") == [("nDCG@20", (v,)) for v in (0.4767, 0.5303, 0.449, 0.51)]
+    assert values("keyb")[0] == ("nDCG@20", (0.4678,)) and len(values("keyb")) == 8
+    of_dl = [own for own in of_file("boytsov2022").published if own.collection != "robust04-title"]
+    parade = {"model.name": "parade-avg", "model.backbone": "bert-base-uncased"}
+    found = {own.collection: own.values for own in of_dl if parade.items() <= own.settings.items()}
+    assert found == {
+        "msmarco-doc": [0.656],
+        "msmarco-doc-dl20": [0.617],
+        "msmarco-doc-v2-dl21": [0.66],
+        "robust04-desc": [0.534],
+    }
     assert values("mldr") == [("nDCG@10", (0.260,)), ("nDCG@10", (0.440,))]
 
 
@@ -79,7 +96,12 @@ def test_a_twin_has_the_same_cells_within_the_small_encoder(name):
     small, flags = twin(experiment)
     before, after = experiment.grid(None, None), small.grid(None, None)
     points = [tuple(point.items()) for point in (after.baseline, *after.points)]
-    assert len({*points}) == len(points) == 1 + len(before.points) and flags == {"num_seeds": 2}
+    assert len({*points}) == len(points) and flags == {"num_seeds": 2}
+    # The small encoders are two: cells of further ones are equal.
+    assert len(points) == 1 + len(before.points) or len(experiment.reference.encoders) > 2
+    assert len(small.settings.get("evaluation.test_on", ())) == len(
+        experiment.settings.get("evaluation.test_on", ())
+    )
     windows = [{**small.settings, **dict(point)}["chunking.window"] for point in points]
     assert min(windows) == 32 and max(windows) <= 112
     cells = [{**small.settings, **dict(point)} for point in points]
@@ -97,6 +119,26 @@ def test_a_dry_run_needs_no_data(name, own_cache, monkeypatch, capsys, tmp_path)
     assert main(["run", f"reference/{name}", *words]) == 0
     text = capsys.readouterr().out
     assert "H100-hours" in text and "not here yet" in text and not (tmp_path / "s").exists()
+
+
+def test_a_dry_run_counts_its_test_sets_and_its_own_settings(own_cache, capsys, monkeypatch):
+    words = ["run", "reference/boytsov2022", "--dry-run"]
+    assert main([*words, "evaluation.test_on="]) == 0
+    without = capsys.readouterr().out
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "test set    msmarco-doc-v2-dl21: 57 queries over 11,959,635 documents" in text
+    # 102 of 5,338 queries are scored for the sets alone.
+    assert "test set" not in without and text.count("57 trials") == without.count("57 trials") == 1
+
+    def tokens(printed, label):
+        [row] = (line.split() for line in printed.splitlines() if line.startswith(label))
+        return row[-4:-2]
+
+    assert main(["run", "reference/keyb", "--dry-run"]) == 0
+    # What the file sets is stronger than the profile's settings of a model: 4,096 tokens are 21
+    # windows of 225 tokens with a stride of 200.
+    assert "selector bm25 3 9" in " ".join(capsys.readouterr().out.split())
 
 
 SMALL = """name = "small"

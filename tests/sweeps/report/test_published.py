@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from sweeps.commands.report import main
-from sweeps.report.published import TABLES, published
+from sweeps.plan.published_tables import TABLES
+from sweeps.report.published import published
 from sweeps.systems.load import load_sweep
 from tests.sweeps.systems.test_load import read_values, write_sweep, write_values
 
