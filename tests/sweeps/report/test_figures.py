@@ -16,7 +16,7 @@ import pytest
 from sweeps.findings import power
 from sweeps.findings.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.drawing import Drawing
+from sweeps.report.drawing import WIDTH, Drawing, legend, new_figure, style
 from sweeps.report.figures import (
     figures,
     learning_curves,
@@ -193,3 +193,19 @@ def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> 
     assert "report/results.json" in found[0] and "report/plots/pareto.png" in found[0]
     assert found[0].keys() == found[1].keys()
     assert [name for name in found[0] if found[0][name] != found[1][name]] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("MaxP 64/48", 2), ("Bi-encoder 254, max_chunks 4", 1)]
+)
+def test_a_legend_has_as_many_columns_as_fit(name: str, columns: int) -> None:
+    with style():
+        figure = new_figure(WIDTH, 3.2)
+        axes = figure.add_subplot()
+        for _ in range(3):
+            axes.plot([0, 1], [0, 1], label=name)
+        legend(figure)
+        figure.draw_without_rendering()
+        [box] = figure.legends
+        assert len({round(text.get_window_extent().x0) for text in box.get_texts()}) == columns
+        assert box.get_window_extent().x1 <= figure.bbox.x1
