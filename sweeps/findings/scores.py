@@ -42,7 +42,7 @@ def scores_of(sweep: Sweep, plain: Matrices) -> Scores:
         for measure in measures
         if measure in plain
     }
-    return Scores(plain, tested | _means(sweep, plain, tested))
+    return Scores(plain, {**tested, **_means(sweep, plain, tested)})
 
 
 def _means(sweep: Sweep, plain: Matrices, tested: Matrices) -> Matrices:
