@@ -23,7 +23,7 @@ from rank_core.stats.matrix import ScoreMatrix, proven_copies
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections
 from sweeps.findings.allowance import allowed_gain
-from sweeps.findings.scores import Matrices, Scores, plain_scores, scores_of
+from sweeps.findings.scores import Matrices, ScoreViews, plain_scores, scores_of
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.test_options import MEASURE
@@ -72,8 +72,8 @@ class Analysis:
     compared: Mapping[Key, CellComparison]  # letter by letter, measure by measure, row by row
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
     paired: bool  # whether the tests used the declared pairing of seeds
-    cell_scores: Scores
-    row_scores: Scores  # with the rows that are not cells
+    cell_scores: ScoreViews
+    row_scores: ScoreViews  # with the rows that are not cells
     fixed: tuple[str, ...]  # the rows of these with a single possible run
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     copies: Mapping[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ Matrices = Mapping[str, ScoreMatrix]
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreViews:
     """The scores of some rows of a table, by measure."""
 
     plain: Matrices
@@ -33,7 +33,7 @@ def plain_scores(sweep: Sweep, names: Sequence[str]) -> Matrices:
     return matrices
 
 
-def scores_of(sweep: Sweep, plain: Matrices) -> Scores:
+def scores_of(sweep: Sweep, plain: Matrices) -> ScoreViews:
     """The scores of all collections with those that the tests read; rows of several collections
     have means over these."""
     tested = {
@@ -42,7 +42,7 @@ def scores_of(sweep: Sweep, plain: Matrices) -> Scores:
         for measure in measures
         if measure in plain
     }
-    return Scores(plain, {**tested, **_means(sweep, plain, tested)})
+    return ScoreViews(plain, {**tested, **_means(sweep, plain, tested)})
 
 
 def _means(sweep: Sweep, plain: Matrices, tested: Matrices) -> Matrices:

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.schema import schema_text
-from sweeps.findings.scores import Scores
+from sweeps.findings.scores import ScoreViews
 from sweeps.report import chunk_sizes
 from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
@@ -90,7 +90,7 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         dev_scores=values(dev, "dev"),
         scores=values(test),
     )
-    scores = Scores({"nDCG@10": matrix}, {"nDCG@10": matrix})
+    scores = ScoreViews({"nDCG@10": matrix}, {"nDCG@10": matrix})
     chosen = max(dev, key=dev.__getitem__, default="")
     choice = SimpleNamespace(cell=chosen, system=chosen, is_mixed=False, split="dev")
     return SimpleNamespace(sweep=sweep, cell_scores=scores, choice=choice)
