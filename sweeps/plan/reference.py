@@ -66,7 +66,8 @@ class Reference:
 
     collections: Mapping[str, Size] = field(default_factory=dict)
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
-    published: tuple[Published, ...] = ()
+    published: tuple[Published, ...] = ()  # those of `tables` among them
+    tables: tuple[Printed, ...] = ()
     meaning: str = ""  # of a difference from the published values
     licence: str = ""
     data: str = ""  # where to get them
@@ -92,15 +93,16 @@ def parse_reference(table: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]
     """The table of a file whose sweep has these cells; raises `BadInput` that names what is wrong.
     Of the published `tables` that it names, the values of its cells and collections are taken."""
     tables = {name: table.get(name, {}) for name in ("collections", "encoders")}
-    rows, printed = table.get("published", []), table.get("tables", [])
-    lists = isinstance(rows, list) and isinstance(printed, list)
+    rows, named = table.get("published", []), table.get("tables", [])
+    lists = isinstance(rows, list) and isinstance(named, list)
     if not lists or not all(isinstance(own, dict) for own in tables.values()):
         raise BadInput(
             "reference: published and tables must be lists, collections and encoders tables"
         )
     published: list[Published] = [_record(Published, row) for row in rows]
-    for row in printed:
-        published += _of_table(_record(Printed, row), tables["collections"], cells)
+    printed: list[Printed] = [_record(Printed, row) for row in named]
+    for own in printed:
+        published += _of_table(own, tables["collections"], cells)
     read: dict[str, Any] = {
         "collections": {name: _record(Size, row) for name, row in tables["collections"].items()},
         "encoders": {name: _record(Encoder, row) for name, row in tables["encoders"].items()},
@@ -109,8 +111,7 @@ def parse_reference(table: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]
             for own in published
         ),
     }
-    stated = {name: value for name, value in table.items() if name != "tables"}
-    reference: Reference = _record(Reference, {**stated, **read})
+    reference: Reference = _record(Reference, {**table, **read, "tables": tuple(printed)})
     return reference
 
 
