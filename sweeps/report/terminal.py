@@ -117,19 +117,26 @@ def fitting_lines(
     before: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The table of a measure in the terminal's width: with as many `others` as fit beside it, and
-    without the columns of `_NARROW` where it is too wide."""
+    without the columns of `_NARROW` where it is too wide; a line names what is left out."""
     further = [own for own in analysis.sweep.measures if own != measure] if others else []
     shown = [measure_table(analysis, measure, further[:n]) for n in range(len(further), 0, -1)]
     shown += [
         measure_table(analysis, measure, before=before, without=_NARROW[:n])
         for n in range(len(_NARROW) + 1)
     ]
-    drawn = map(terminal_lines, shown)
-    return next((own for own in drawn if _fits(own)), terminal_lines(shown[-1]))
+    fits = next((own for own in shown if _fits(terminal_lines(own))), shown[-1])
+    return [*terminal_lines(fits), *_left_out(shown[0], fits)]
 
 
 _NARROW = ("p queries", "seeds", "interval")
 """The columns that a narrow terminal does without, in this order."""
+
+
+def _left_out(whole: Table, fits: Table) -> list[str]:
+    """The line that names the columns of the whole table for which there is no room."""
+    names = [own for own in whole.heading if own not in (*fits.heading, "p", "p both")]
+    text = f"Left out in {terminal_columns()} columns: {', '.join(names)}."
+    return wrapped(text) if names else []
 
 
 def _fits(lines: Sequence[str]) -> bool:
