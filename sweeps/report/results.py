@@ -29,6 +29,7 @@ from sweeps.report.legend import legend_of_letters, legend_of_tests
 from sweeps.report.published import PUBLISHED, with_published
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.systems.load import Sweep
+from sweeps.systems.summary import fate_word
 from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, difference_text, level_text, number
 
@@ -108,12 +109,14 @@ def results_table(
     third_party: bool = False,
     compact: bool = False,
     means: Mapping[str, Sequence[str]] | None = None,
+    eliminated: Mapping[str, str] | None = None,
     **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
     it fits a column of text; a `compact` one has means and letters alone. A mean of `means` follows
     the columns of its collections. `slots` are the baselines of the letters, in their order, and
-    `gains` the tests of the rows, by default those with the first of them."""
+    `gains` the tests of the rows, by default those with the first of them; rows that were
+    `eliminated` have a word in place of a test."""
     scores = Scores(rows, slots, alpha, digits)
     first, *further = measures = list(rows[0].seed_means)
 
@@ -123,7 +126,7 @@ def results_table(
     def difference(row: System) -> str:
         if pair := tested(row):
             return difference_text(pair, digits)
-        return f"= {row.same_as}" if row.same_as else ""
+        return f"= {row.same_as}" if row.same_as else (eliminated or {}).get(row.name, "")
 
     def seeds(row: System) -> TableCell:
         lost = "lost" * (row.num_used < row.num_launched)
@@ -163,6 +166,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         third_party=sweep.third_party,
         compact=compact,
         means=sweep.means,
+        eliminated=dict.fromkeys(sweep.about.eliminated, fate_word(sweep)),
     )
     return shown if compact else with_published(shown, analysis)
 

@@ -15,7 +15,7 @@ _MOST_SETS = 20
 
 
 def fate_word(sweep: Sweep) -> str:
-    """The word of a terminal's table for an eliminated cell, shorter than "eliminated"."""
+    """The word of a table for an eliminated cell, shorter than "eliminated"."""
     return "stopped" if sweep.about.search.get("name") == "asha" else "out"
 
 
