@@ -20,7 +20,7 @@ from rank_core.stats.compare import (
     scope_test_of,
 )
 from rank_core.stats.matrix import ScoreMatrix, proven_copies
-from rank_core.stats.scopes import ScopeTest
+from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from rank_core.stats.strata import compare_collections
 from sweeps.findings.allowance import allowed_gain
 from sweeps.findings.scores import Matrices, ScoreViews, plain_scores, scores_of
@@ -181,9 +181,9 @@ class Analysis:
     @cached_property
     def gain_after_choice(self) -> float:
         """The gain of the choice over its reference after allowing for the choice; NaN where that
-        cannot be known."""
+        cannot be known, as with runs that are too few to decide."""
         choice, test = self.choice, self.chosen
-        if choice is None or test is None:
+        if choice is None or test is None or test.fewest_seeds < LEAST_SEEDS:
             return math.nan
         matrix = self.row_scores.tested[test.measure]
         return allowed_gain(self.sweep, choice, test, self.rows, matrix, self.fixed)
