@@ -90,7 +90,10 @@ def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_pro
     kinds = [attempt.kind for state in states for attempt in state.attempts if attempt.lost]
     assert kinds == ["device"] * 2
     attempts = notes(path)
-    assert len(attempts) == 6 and len({pid for _, pid in attempts}) == 3
+    of_trial = dict(reversed(attempts))  # the process of each trial's first attempt
+    broken = [pid for name, pid in of_trial.items() if name.endswith("seed1")]
+    pids = [pid for _, pid in attempts]
+    assert len(attempts) == 6 and [pids.count(pid) for pid in broken] == [1, 1]
     text = " ".join(events.screen.out.getvalue().split())
     assert "device, runs again: RuntimeError: CUDA error: device-side" in text
 
