@@ -29,7 +29,7 @@ GROUPS = {
     "transform": "ranksweep.transforms",
 }
 """The entry point group of each kind."""
-BY_VALUE = "__source__"
+BY_VALUE = "__ranksweep_by_value__"
 """The name under which a module that holds an object by value has its source."""
 _typed_in: list[str] = []
 """The folder in which a command was typed: its modules join the path with the first name of a
@@ -184,7 +184,8 @@ def _held_source(file: Path) -> str:
     assigned = (node for node in ast.parse(content).body if isinstance(node, ast.Assign))
     values = {node.targets[0].id: node.value for node in assigned
               if isinstance(node.targets[0], ast.Name)}  # fmt: skip
-    return str(ast.literal_eval(values[BY_VALUE])) if BY_VALUE in values else ""
+    held = values.get(BY_VALUE)
+    return str(held.value) if isinstance(held, ast.Constant) else ""
 
 
 def _contents(sources: Mapping[str, Path]) -> dict[str, bytes]:

@@ -9,6 +9,7 @@ import linecache
 import sys
 import textwrap
 from collections.abc import Iterator
+from enum import Enum
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -148,9 +149,26 @@ def _canonical(value: object) -> str:
         members = [_canonical(member) for member in value]
     elif isinstance(value, set | frozenset):
         members = sorted(map(_canonical, value))
+    elif is_object(value) and _is_main(value):
+        return _whole_source(value)
+    elif _is_main(type(value)) and hasattr(value, "__dict__"):
+        facts = value.name if isinstance(value, Enum) else _canonical(vars(value))
+        return f"{_whole_source(type(value))}\n{facts}"
     else:
         return _pickled(value)
     return f"{type(value).__name__}({', '.join(members)})"
+
+
+def _is_main(value: Any) -> bool:
+    """True for a class or a function of the script or notebook itself, whose pickle differs between
+    processes."""
+    return value.__module__ == "__main__"
+
+
+def _whole_source(value: Any) -> str:
+    """The source of a class or a function and of all that it uses of its own module."""
+    parts = dict(_sources(value, "object", set(), set()))
+    return "\n\n".join(parts[name] for name in sorted(parts))
 
 
 def _pickled(value: object) -> str:

@@ -147,6 +147,8 @@ def test_a_class_of_a_notebook_has_a_name_by_its_source_and_all_it_uses():
 
 
 USES_SETS = """
+from enum import Enum
+
 from rank_core.own_code import meaning_hash
 from ranksweep.by_value import reference_of
 
@@ -154,6 +156,24 @@ WORDS = {"a", "b", "c", "d", "e"}
 FROZEN = frozenset(WORDS)
 NESTED = {"left": [WORDS, ("x", FROZEN)], "right": {FROZEN, frozenset("pqrst")}}
 ROWS = ("x", FROZEN)
+
+
+def helper():
+    return WORDS
+
+
+class Kind(Enum):
+    ONE = "one"
+
+
+class Settings:
+    def __init__(self):
+        self.words, self.kind = WORDS, Kind.ONE
+
+
+MEMBER = Kind.ONE
+INSTANCE = Settings()
+CALLED = {"helper": helper, "kind": Kind}
 
 
 class Mine:
@@ -166,13 +186,17 @@ print(name, meaning_hash(name))
 """
 
 
-@pytest.mark.parametrize("used", ["WORDS", "FROZEN", "NESTED", "ROWS"])
+@pytest.mark.parametrize(
+    "used", ["WORDS", "FROZEN", "NESTED", "ROWS", "MEMBER", "INSTANCE", "CALLED"]
+)
 def test_a_class_names_its_trials_alike_in_every_process_and_cache(used, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(USES_SETS.replace("USED", used), encoding="utf-8")
+    for folder in ("1", "2"):  # a kernel has another file for the same cell each time
+        (tmp_path / f"code{folder}").mkdir()
+        text = USES_SETS.replace("USED", used)
+        (tmp_path / f"code{folder}" / "script.py").write_text(text, encoding="utf-8")
     names = [
         subprocess.run(
-            [sys.executable, script],
+            [sys.executable, tmp_path / f"code{seed}" / "script.py"],
             env=os.environ | {"PYTHONHASHSEED": seed, "RANKSWEEP_CACHE": f"{tmp_path}/{seed}"},
             capture_output=True, text=True, timeout=120, check=True,
         ).stdout
