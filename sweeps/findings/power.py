@@ -6,6 +6,7 @@ from contextlib import suppress
 from rank_core.errors import BadInput
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import ASSURANCE, Goal, planned_detectable, planned_variances
+from rank_core.stats.family import BEHRENS_FISHER
 from rank_core.stats.scopes import LEAST_SEEDS, variance_interval
 from rank_core.stats.variance import detectable_difference
 from sweeps.findings.analysis import Analysis
@@ -49,6 +50,8 @@ def planned_limit(analysis: Analysis, pair: CellComparison) -> float:
             S, Q = int(pair.fewest_seeds), len(own.query_ids)
             goal = goal_of(pair, 1.0, sweep.tests.alpha)
             return planned_detectable(variances, goal, num_seeds=S, num_queries=Q)
+    if pair.family and pair.family.applied.p == BEHRENS_FISHER:
+        return math.nan  # two parts, whose quantile no single t has
     size = pair.family.effective_size if pair.family else float(pair.family_size)
     found = detectable_difference(test, alpha=sweep.tests.alpha, power=POWER, family_size=size)
     per_error = found / test.se_both
