@@ -23,10 +23,11 @@ Values = dict[str, dict[str, list[str]]]
 
 def published(sweep: Sweep) -> Values:
     """The values of the systems that a published table has for this collection and measure, the
-    tables in the order of `TABLES`."""
+    tables in the order of `TABLES`; without those that the sweep's own file has."""
     values: Values = {}
+    own_sources = {row["source"] for row in sweep.about.published}
     for cell in sweep.cells:
-        for printed in TABLES:
+        for printed in (table for table in TABLES if table.source not in own_sources):
             for label, model, encoder, _, *settings in printed.rows:
                 if not _is_same(sweep, cell, model, encoder, settings[0] if settings else {}):
                     continue
