@@ -179,9 +179,9 @@ def reservations(analysis: Analysis) -> list[str]:
     sweep = analysis.sweep
     sentences = [*sweep.notes, *remarks_on_values(analysis)]
     if sweep.about.eliminated:
-        by_asha = fate_word(sweep) == "stopped"
-        fate = "stopped by ASHA" if by_asha else "eliminated in the race"
-        sentences.append(f"Rows without a difference are those of systems that were {fate} on dev.")
+        word = fate_word(sweep)
+        fate = "stopped by ASHA" if word == "stopped" else "eliminated in the race"
+        sentences.append(f"{word}: {fate} on dev.")
     sentences += filter(
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
