@@ -3,7 +3,8 @@ of KeyB, Li et al. 2023).
 
 Its `blocks` has {number of blocks of a document: {"documents": how many documents of that many
 blocks were read in part, "read": in how many of them each block was read}}, its `whole` the number
-of documents that were read as a whole; with folds the file has both for each fold.
+of documents of which all blocks were read, the last one perhaps cut; with folds the file has both
+for each fold.
 """
 
 from collections.abc import Iterable, Iterator

@@ -21,7 +21,7 @@ def selected_results(sweep: Sweep) -> dict[str, Any]:
 
 
 def selected_table(sweep: Sweep) -> Table:
-    """A row for each system that selects: documents read in part and as a whole, and shares."""
+    """A row for each system that selects: documents read in part, with all blocks, and shares."""
     rows = [
         (
             sweep.label(cell),
@@ -32,7 +32,7 @@ def selected_table(sweep: Sweep) -> Table:
         for cell, own in sweep.selected_blocks.items()
     ]
     return table(
-        ["system", "read in part", "as a whole", *_EDGES],
+        ["system", "read in part", "all blocks", *_EDGES],
         rows,
         title="Selected blocks",
         caption="Test candidates of all runs, and the percentage of the blocks selected from "

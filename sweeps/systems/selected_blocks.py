@@ -18,7 +18,7 @@ TENTHS = 10
 class SelectedBlocks:
     """What the runs of a system selected from the test candidates."""
 
-    whole: int  # documents that were read as a whole
+    whole: int  # documents of which all blocks were read
     documents: Mapping[int, int]  # {number of blocks: documents of that many, read in part}
     read: Mapping[int, tuple[int, ...]]  # {the same number: of how many each block was read}
 
