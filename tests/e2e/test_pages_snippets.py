@@ -30,8 +30,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDER = "results/window_stride/python-docs"
 
-IN_PLACE = {"medquad": "python-docs", "msmarco-doc": "python-docs"}
-"""{collection that is not ours to ship: what stands for it}."""
+MIXED = "winner +BM25"
+IN_PLACE = {
+    "medquad": "python-docs", "msmarco-doc": "python-docs", "MaxP 48/32 +BM25": MIXED,
+}  # fmt: skip
+"""{collection that is not ours to ship, or row of a larger sweep: what stands for it}."""
 _TEACHER, _TRACKERS = "tests/sweeps/commands/test_teach.py", "extras that tests do not have"
 _OPENVINO = "an extra; tests/rank_core/encoders/test_openvino_runtime.py"
 LEFT_OUT = {
@@ -40,20 +43,25 @@ LEFT_OUT = {
     "import json\nfrom pathlib import Path\n\nimport trackio": _TRACKERS,
     "import json\nfrom pathlib import Path\n\nimport wandb": _TRACKERS,
     "make": "installs",
+    "mine = ranksweep.Collection.of": "tests/ranksweep/test_plan_and_objects.py",
     "mlflow": "a server",
     "pip": "installs",
     "python -m tests.benchmarks": "tests/benchmarks/test_every_benchmark.py runs them",
     "python -m tests.gpu.ladder": "tests/rank_core/test_few_libraries.py runs it",
     "ranksweep compare BM25=ir:": "downloads",
+    "ranksweep compare DIR": "sweeps of the reader; tests/sweeps/launch/test_test_sets.py",
     "ranksweep compare base=": "runs of the reader; tests/sweeps/commands/compare/test_gate.py",
+    "ranksweep compare bundles": "bundles of the reader",
     "ranksweep compare first stage=": "two sweeps; tests/sweeps/report/test_interactions.py",
     "ranksweep compare results/aggregation": "two sweeps of the reader",
+    "ranksweep convert": "files of other programs; tests/sweeps/commands/test_convert.py",
     "ranksweep doctor --gpu": "a GPU",
     "ranksweep export results/window_stride/python-docs --to hf": "the Hub",
     "ranksweep export results/window_stride/mine --to model --runtime openvino": _OPENVINO,
     "ranksweep run chunk_size --collection medquad": "downloads",
     "ranksweep run chunk_size --collection mine --backbone intfloat": _OPENVINO,
     "ranksweep run serving --collection mine --backbone model training.precision": _OPENVINO,
+    "ranksweep run model_zoo --collection": "downloads",
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
     "ranksweep run docs/examples/windows_minilm_gpu": "a published model",
     "ranksweep run seeds training.negatives_from": _TEACHER,
@@ -188,7 +196,7 @@ def run_line(words: list[str], backbones: dict[str, Path]) -> None:
             words[before + 1] = FOLDER
         if words[before] == "--to":
             shutil.rmtree(word, ignore_errors=True)
-    if "--register" in words:  # so small a sweep confirms no champion
+    if {"--register", MIXED} & {*words}:  # so small a sweep confirms no champion, and mixes nothing
         words.append("--force")
     code = main(small_run(words) if words[0] == "run" else words)
     assert code == 0, f"exit code {code}"

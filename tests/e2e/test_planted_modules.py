@@ -116,6 +116,7 @@ def steps(world: Path, collection: Path, backbone: Path) -> Iterator[tuple]:
     yield "report", [sweep], 0, ""
     yield "design", [sweep, "--delta", ".05"], 0, ""
     yield "derive", [sweep], 2, ""
+    yield "latency", [sweep, "--queries", "2", "--repeats", "1"], None, ""
     yield "export", [sweep, "--to", model, "--cell", "winner"], 0, ""
     yield "bundle", [sweep, "--to", bundle], 0, ""
     yield "verify", [bundle], 0, ""
