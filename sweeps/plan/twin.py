@@ -57,7 +57,7 @@ def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
         lengths = {n: round(own[n] / factor) for n in LENGTHS if n in own}
         cut = {n: min(LONGEST, size) for n, size in lengths.items() if own[n] <= max(windows)}
         if own.get(WINDOW) == max(windows) > min(windows):  # as in the reference it may be whole
-            cut |= {n: LONGEST for n in (WINDOW, STRIDE) if own[n] == own[WINDOW]}
+            cut |= {n: LONGEST for n in (WINDOW, STRIDE) if own.get(n) == own[WINDOW]}
         encoders = {name: backbones[own[name]]} if name in own else {}
         if own.get(AGGREGATOR):
             encoders[AGGREGATOR] = TRAINED

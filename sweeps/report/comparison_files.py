@@ -139,9 +139,8 @@ def all_pairs(analysis: Analysis) -> list[TestedPair]:
             num_families=1 if column in analysis.means else len(analysis.sweep.collections),
         )
         tukey = [math.nan] * len(compared)
-        if (
-            column in analysis.cell_scores.plain
-        ):  # a mean over collections has no queries to permute
+        # A mean over collections has no queries to permute.
+        if column in analysis.cell_scores.plain:
             permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
             tukey = [other.p_adjusted for other in permuted]
         pairs += [TestedPair(*pair) for pair in zip(compared, tukey, strict=True)]
