@@ -162,7 +162,7 @@ def _canonical(value: object) -> str:
 def _is_main(value: Any) -> bool:
     """True for a class or a function of the script or notebook itself, whose pickle differs between
     processes."""
-    return value.__module__ == "__main__"
+    return bool(value.__module__ == "__main__")
 
 
 def _whole_source(value: Any) -> str:
