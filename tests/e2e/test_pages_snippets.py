@@ -30,10 +30,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDER = "results/window_stride/python-docs"
 
-MIXED = "winner +BM25"
 IN_PLACE = {
-    "medquad": "python-docs", "msmarco-doc": "python-docs", "MaxP 48/32 +BM25": MIXED,
-}  # fmt: skip
+    "medquad": "python-docs",
+    "msmarco-doc": "python-docs",
+    "MaxP 48/32 +BM25": "winner +BM25",
+}
 """{collection that is not ours to ship, or row of a larger sweep: what stands for it}."""
 _TEACHER, _TRACKERS = "tests/sweeps/commands/test_teach.py", "extras that tests do not have"
 _OPENVINO = "an extra; tests/rank_core/encoders/test_openvino_runtime.py"
@@ -196,7 +197,7 @@ def run_line(words: list[str], backbones: dict[str, Path]) -> None:
             words[before + 1] = FOLDER
         if words[before] == "--to":
             shutil.rmtree(word, ignore_errors=True)
-    if {"--register", MIXED} & {*words}:  # so small a sweep confirms no champion, and mixes nothing
+    if "--register" in words:  # so small a sweep confirms no champion
         words.append("--force")
     code = main(small_run(words) if words[0] == "run" else words)
     assert code == 0, f"exit code {code}"

@@ -237,4 +237,6 @@ def test_a_twin_runs_to_its_table(name, tmp_path):
     assert any("not comparable: a twin" in table.read_text() for table in tables) or (
         name == "bright-long"
     )
-    assert all({*trials_of(table.parents[1])["status"]} == {"done"} for table in tables)
+    # A made aggregator may rank all documents alike: its trials have collapsed, and ended.
+    ends = set().union(*(trials_of(table.parents[1])["status"] for table in tables))
+    assert ends <= {"done", "collapsed"}
