@@ -136,7 +136,7 @@ def _left_out(whole: Table, fits: Table) -> list[str]:
     """The line that names the columns of the whole table for which there is no room."""
     names = [own for own in whole.heading if own not in (*fits.heading, "p", "p both")]
     text = f"Left out in {terminal_columns()} columns: {', '.join(names)}."
-    return wrapped(text) if names else []
+    return ["", *wrapped(text)] if names else []
 
 
 def _fits(lines: Sequence[str]) -> bool:
