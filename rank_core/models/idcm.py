@@ -250,11 +250,12 @@ class Idcm(Ranker):
     def chosen(self, batch: ChunkBatch) -> ChunkBatch:
         """The chunks of a batch that the student selects for BERT, in document order."""
         indices = self.choose(batch)
-        starts = [0, *itertools.accumulate(batch.counts)]
         counts = [len(index_K) for index_K in indices]
-        row_C = torch.cat(
-            [index_K + first for index_K, first in zip(indices, starts, strict=False)]
-        )
+        ends = itertools.accumulate(batch.counts)
+        row_C = torch.cat([
+            index_K + (end - own)
+            for index_K, end, own in zip(indices, ends, batch.counts, strict=True)
+        ])  # fmt: skip
         given, segments_CL = batch.inputs, batch.inputs.token_type_ids_CL
         inputs = SelectedRows(
             given.input_ids_CL[row_C],

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch, PairEncoder
@@ -29,7 +30,7 @@ from rank_core.encoders.published_heads import (
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
-from rank_core.models.ranking_system import RankingSystem
+from rank_core.models.ranking_system import BlocksRead, RankingSystem
 from rank_core.models.readers import WholeDocuments, padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
 
@@ -95,6 +96,13 @@ class Ranker(RankingSystem, nn.Module):
     def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
         """The backbone as this model reads texts: with the layout that decides their tokens."""
         return backbone
+
+    def blocks_read(
+        self, pairs: Any, query: NDArray[np.int32], doc_ids: Sequence[str]
+    ) -> list[BlocksRead]:
+        """The blocks that are read of each document, of a model that `selects_blocks`; `pairs` is
+        its own reader."""
+        raise NotImplementedError
 
     @classmethod
     def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 
 from rank_core import distributed
-from rank_core.models.idcm import Idcm
-from rank_core.models.keyb import KeyBlocks
 from rank_core.models.ranking_system import BlocksRead
 from rank_core.ranking.encode import in_precision
 from rank_core.ranking.scorer import Scorer
@@ -32,8 +30,6 @@ def selected_blocks(scorer: Scorer) -> dict[str, Any]:
 def _blocks_read(scorer: Scorer) -> Iterator[BlocksRead]:
     """What is read of this worker's share of the test candidates."""
     model = scorer.model
-    pairs: Any = scorer.pairs  # the model's own reader
-    assert isinstance(model, KeyBlocks | Idcm)
     candidates = scorer.inputs.collection.splits["test"].candidates
     model.eval()
     with torch.inference_mode(), in_precision(model, scorer.autocast):
@@ -41,7 +37,7 @@ def _blocks_read(scorer: Scorer) -> Iterator[BlocksRead]:
             doc_ids = list(candidates.get(query_id, ()))[: scorer.config.evaluation.depth]
             for start in range(0, len(doc_ids), DOCUMENTS_AT_ONCE):
                 some = doc_ids[start : start + DOCUMENTS_AT_ONCE]
-                yield from model.blocks_read(pairs, query, some)
+                yield from model.blocks_read(scorer.pairs, query, some)
 
 
 def counted(documents: Iterable[BlocksRead]) -> dict[str, Any]:

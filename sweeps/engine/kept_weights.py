@@ -18,14 +18,6 @@ from sweeps.plan.plan import Trial
 from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
 from sweeps.systems.order import ranked
 
-LEFT_FOR_OTHERS = {
-    "training.keep_weights": WEIGHTS,
-    "training.keep_run": "train.run.gz",
-    "evaluation.keep_chunk_scores": CHUNK_SCORES,
-    "evaluation.keep_selected_blocks": SELECTED_BLOCKS,
-}
-"""Settings that change a trial's files, but no number: an equal trial may lack them."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -142,20 +134,27 @@ def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> dict[str, s
         settings, state = trial.config.settings(), states[trial.name]
         if not state.status.used:
             continue
-        for name, file in LEFT_FOR_OTHERS.items():
-            asked = settings[name] in (True, "all") and _leaves(trial.config, name)
+        for name, (file, leaves) in LEFT_FOR_OTHERS.items():
+            asked = settings[name] in (True, "all") and leaves(trial.config)
             if asked and file not in state.files:
                 missing[trial.name] = file
     return missing
 
 
-def _leaves(config: TrialConfig, name: str) -> bool:
-    """True if a trial can leave the file of a setting."""
-    if name == "evaluation.keep_selected_blocks":
-        return model_class(config.model.name).selects_blocks(config.model)
-    return is_trained(config)
-
-
 def is_trained(config: TrialConfig) -> bool:
     """True if a trial can leave weights: those of one model, not of several folds."""
     return model_class(config.model.name).trains and not config.evaluation.folds
+
+
+def _selects_blocks(config: TrialConfig) -> bool:
+    return model_class(config.model.name).selects_blocks(config.model)
+
+
+LEFT_FOR_OTHERS: Mapping[str, tuple[str, Callable[[TrialConfig], bool]]] = {
+    "training.keep_weights": (WEIGHTS, is_trained),
+    "training.keep_run": ("train.run.gz", is_trained),
+    "evaluation.keep_chunk_scores": (CHUNK_SCORES, is_trained),
+    "evaluation.keep_selected_blocks": (SELECTED_BLOCKS, _selects_blocks),
+}
+"""{setting that changes a trial's files, but no number: (its file, whether a trial can leave it)}:
+an equal trial may lack them."""
