@@ -113,6 +113,8 @@ def test_the_letters_are_explained_in_a_line_however_long_the_names(
         for own in (found, renamed):
             line = marks_line(own)
             assert len(line) <= columns and line.startswith("A, B") and line.endswith(".")
+        line = marks_line(analysed("damaged"))  # has letters of the queries alone
+        assert len(line) <= columns and line.startswith("a: ") and "queries" in line
 
 
 def test_a_comparison_has_six_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
