@@ -96,9 +96,9 @@ def run_in_train(config):
     import os
     from sweeps.ray_engine import trial_process
     run_group, fault = trial_process.run_group, due(config["task"].name)
-    def run(function, config, resources, name, callbacks):
+    def run(function, config, resources, name, callbacks, **where):
         config = config | {"fault": fault, "tune": os.getpid()}
-        return run_group(worker, config, resources, name, [*callbacks, Planted(fault)])
+        return run_group(worker, config, resources, name, [*callbacks, Planted(fault)], **where)
     trial_process.run_group = run
     try:
         trial_process.run_in_train(config)
