@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-oldest test-extras test-real gpu quick lint audit docs site publish wheel clean
+.PHONY: quickstart test test-all test-oldest test-newest test-extras test-real gpu quick lint audit docs site publish wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -52,6 +52,18 @@ test-all: test
 # The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests.
 test-oldest: $(VENV)-oldest/.installed
 	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD)
+
+# The newest versions of today, in an environment of their own, whatever the upper bounds of
+# pyproject.toml: all quick tests, then which bounds can go. KEEP=torch leaves the bound of a package.
+KEPT = $(addprefix --keep ,$(KEEP))
+test-newest:
+	$(PYTHON) -m venv --clear $(VENV)-newest
+	$(VENV)-newest/bin/pip install --quiet packaging
+	$(VENV)-newest/bin/python tests/newest.py $(KEPT) > $(VENV)-newest/requirements.txt
+	$(VENV)-newest/bin/pip install --quiet --no-compile --requirement $(VENV)-newest/requirements.txt
+	$(VENV)-newest/bin/pip install --quiet --no-compile --no-deps --editable .
+	outcome=failed; RANKSWEEP_STAGE=newest $(VENV)-newest/bin/python -m pytest $(SPREAD) && outcome=passed; \
+		$(VENV)-newest/bin/python tests/newest.py --report $$outcome && test $$outcome = passed
 
 # Lucene, PyTerrier and OpenVINO bring dozens of packages: after all other tests. So do a server of
 # rerankers and optimum-intel, in environments of their own: they need older versions than ours.

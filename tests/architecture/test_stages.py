@@ -1,10 +1,12 @@
-"""The table of stages that CI ends with: what ran, what did not, and why."""
+"""The table of stages that CI ends with, and the upper bounds that can go."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import newest
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -19,6 +21,12 @@ def test_elsewhere(): pytest.skip("no GPU")
 @pytest.mark.long
 def test_too_late(): pass
 """
+
+PROJECT = {
+    "name": "rank",
+    "dependencies": ["numpy>=2.0"],
+    "optional-dependencies": {"dev": ["pytest", "rank[serve]"], "serve": ["torch>=2.13,<2.14"]},
+}
 
 
 def run(*words, **environment):
@@ -56,3 +64,15 @@ def test_every_run_of_pytest_in_the_makefile_has_a_name_in_the_table():
     assert all("RANKSWEEP_STAGE=" in line or "pip install" in line for line in runs)
     names = [line.partition(",")[2].partition(")")[0] for line in calls]
     assert len(calls) >= 7 and len({*names}) == len(names)
+
+
+def test_a_bound_can_go_where_the_tests_passed_beyond_it():
+    names = [requirement.name for requirement in newest.requirements(PROJECT, "dev")]
+    assert names == ["numpy", "pytest", "torch"]
+    [numpy, _, torch] = newest.requirements(PROJECT, "dev")
+    assert str(newest.without_upper(torch)) == "torch>=2.13"
+    assert str(newest.without_upper(numpy)) == "numpy>=2.0"
+    bound = newest.upper(torch)
+    assert newest.verdict(bound, "2.13.0+cpu", True) == "refuses nothing"
+    assert newest.verdict(bound, "2.14.1", True).startswith("can go")
+    assert newest.verdict(bound, "2.14.1", False).startswith("stays")
