@@ -4,13 +4,15 @@ import hashlib
 import math
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from csv import QUOTE_NONE
 from functools import partial
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
@@ -26,8 +28,16 @@ from sweeps.systems.system import ListReader
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""
 TOP = 10
-_COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
-_WANTED = ("query_id", "doc_id")
+_AS_WRITTEN = (
+    pyarrow.csv.ReadOptions(
+        column_names=["query_id", "q0", "doc_id", "rank", "score", "tag"], block_size=1 << 24
+    ),
+    pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False),
+    pyarrow.csv.ConvertOptions(
+        include_columns=["query_id", "doc_id"],
+        column_types={"query_id": pa.string(), "doc_id": pa.string()},
+    ),
+)
 
 Lists = dict[str, list[str]]
 """{query_id: doc_ids, best first}."""
@@ -66,18 +76,20 @@ def judgments(sweep: Sweep) -> Qrels | None:
 def read_lists(path: Path, queries: Collection[str]) -> Lists:
     """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
     ascending document id. The file is read in parts."""
+    wanted = pa.array([*queries], pa.string())
+    query_ids, doc_ids = list[str](), list[str]()
     try:
-        with pd.read_csv(
-            path, sep=" ", names=_COLUMNS, usecols=_WANTED, dtype=str, na_filter=False,
-            quoting=QUOTE_NONE, chunksize=1_000_000,
-        ) as parts:  # fmt: skip
-            table = pd.concat(part[part["query_id"].isin(set(queries))] for part in parts)
+        with pyarrow.csv.open_csv(path, *_AS_WRITTEN) as parts:
+            for part in parts:
+                own = part.filter(pc.is_in(part["query_id"], wanted))
+                query_ids += own["query_id"].to_pylist()
+                doc_ids += own["doc_id"].to_pylist()
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} must be a run as its trial wrote it: {error}; {REMEDY}") from None
-    return {
-        str(qid): list(own)
-        for qid, own in table.groupby("query_id", sort=False, observed=True)["doc_id"]
-    }
+    lists: Lists = {}
+    for query_id, pairs in groupby(zip(query_ids, doc_ids, strict=True), itemgetter(0)):
+        lists.setdefault(query_id, []).extend(doc_id for _, doc_id in pairs)
+    return lists
 
 
 def rows(analysis: Analysis) -> list[Finding]:

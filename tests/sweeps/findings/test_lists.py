@@ -78,7 +78,7 @@ def test_a_sweep_without_runs_here_says_nothing_of_them(tmp_path: Path) -> None:
 def test_a_run_that_is_none_is_refused(tmp_path: Path) -> None:
     analysis = made(tmp_path, lambda place, seed, query_id: "ab")
     paths = [*tmp_path.glob("trials/*/test.run.gz")]
-    for content in (b"no gzip", paths[0].read_bytes()[:-20]):
+    for content in (b"", b"no gzip", paths[0].read_bytes()[:-20]):
         for path in paths:
             path.write_bytes(content)
         with pytest.raises(BadInput, match=r"test\.run\.gz must be a run as its trial wrote it"):
