@@ -7,7 +7,7 @@ may be larger than memory.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -53,9 +53,7 @@ class VectorStore:
     def missing(self, key_N: Keys) -> NDArray[np.int64]:
         """The places of the first of each key without a vector, in ascending order."""
         _, first = np.unique(key_N, return_index=True)
-        stored = [np.load(shard / KEYS) for shard in self.shards()]
-        known = np.unique(np.concatenate(stored)) if stored else np.zeros(0, KEY)
-        return np.sort(first[~np.isin(key_N[first], known)])
+        return np.sort(first[~np.isin(key_N[first], _keys(self.shards()))])
 
     def embed(
         self,
@@ -64,19 +62,28 @@ class VectorStore:
         texts: Callable[[NDArray[np.int64]], list[Text]],
         encode: Callable[[Sequence[Text]], Singles],
     ) -> None:
-        """Embeds the texts at `places` of `key_N` and stores them, shard by shard."""
+        """Embeds the texts at `places` of `key_N` and stores them, shard by shard. What another
+        process has stored in the meantime is left out: cells with common chunks run side by side.
+        """
         parts = [places[start : start + SHARD] for start in range(0, len(places), SHARD)]
+        seen, stored = set[Path](), set[bytes]()
         for part in reported(parts, f"vectors: shards of {SHARD:,} chunks"):
+            new = {*self.shards()} - seen
+            seen |= new
+            stored.update(_keys(new).tolist())
+            part = part[[key not in stored for key in key_N[part].tolist()]]
+            if not len(part):
+                continue
             keys = key_N[part]
             name = hashlib.sha256(keys.tobytes()).hexdigest()[:16]
             build = partial(_write, keys=keys, texts=texts, part=part, encode=encode)
-            cached_directory(KIND, f"{self.model}-{name}", build)
+            seen.add(cached_directory(KIND, f"{self.model}-{name}", build))
 
     def open(self, key_N: Keys) -> "Vectors":
         """The vectors of texts. Raises KeyError where one is missing."""
         shards = self.shards()
         stored = [np.load(shard / KEYS) for shard in shards]
-        keys = np.concatenate(stored) if stored else np.zeros(0, KEY)
+        keys = np.concatenate([np.zeros(0, KEY), *stored])
         sizes = [len(own) for own in stored]
         shard_K = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         row_K = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes] or [shard_K])
@@ -86,6 +93,11 @@ class VectorStore:
         if beyond or (keys[order[found]] != key_N).any():
             raise KeyError(f"{self.model} has no vector of a text")
         return Vectors(shards, shard_K[order[found]], row_K[order[found]])
+
+
+def _keys(shards: Iterable[Path]) -> Keys:
+    """The keys of the texts in some shards."""
+    return np.concatenate([np.zeros(0, KEY), *(np.load(shard / KEYS) for shard in shards)])
 
 
 def _write(

@@ -57,6 +57,20 @@ def test_a_killed_process_loses_the_shard_in_work_and_no_other():
     assert found.block(0, 8)[:, 0].tolist() == [*range(1, 9)]
 
 
+def test_what_another_process_stores_in_the_meantime_is_not_embedded_again():
+    """A cell without overlap and one whose chunks contain all of the first one's."""
+    store, first, other = VectorStore("model"), Encoder(), Encoder()
+
+    def while_the_first_shard_is_made(texts):
+        if not first.texts:
+            embed(store, [*TEXTS[3:], Text("", "b")], other)
+        return first(texts)
+
+    found = embed(store, TEXTS, while_the_first_shard_is_made)
+    assert [len(own.text) for own in first.texts] == [1, 2, 3] and len(other.texts) == 6
+    assert found.block(0, 8)[:, 0].tolist() == [*range(1, 9)]
+
+
 def test_models_share_nothing_and_a_title_is_part_of_the_text():
     embed(VectorStore("model"), TEXTS, Encoder())
     other = Encoder()
