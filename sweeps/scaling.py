@@ -5,8 +5,10 @@ Cells: one configuration (MaxP, without dropout) and one seed, trained by Ray Tr
 workers, GPUs or CPU processes. The global batch is the same for all, so that a number of workers
 changes the speed alone: in fp32 the loss curves must be equal within rounding, which is checked; in
 half precision their difference is reported.
-Size: for each number of workers six epochs of five steps, each followed by a validation. Epochs
-after the first are the repeats (`training.num_epochs`, `training.epoch_steps`); rates are medians.
+Size: for each number of workers three groups of fresh processes (`--repeats`), and in each six
+epochs of five steps, each followed by a validation. Rates are medians over the epochs after the
+first (`training.num_epochs`, `training.epoch_steps`), intervals are over the processes. What a
+group measured is kept when it ends; the same command measures what is missing.
 Expected: the speed-up is below the ideal line, further below it for a smaller batch or backbone.
 Workers add up gradients once per optimiser step, 4 bytes a trained parameter, during the backward
 pass of their last micro-batch; within micro-batches no worker waits. They share a batch by its
@@ -23,6 +25,7 @@ from dataclasses import replace
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
+from rank_core.machine import versions
 from rank_core.models import model_class
 from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
@@ -38,7 +41,15 @@ from sweeps.plan.options import Options, add_settings, check_gpus, parse
 from sweeps.plan.resources import Resources
 from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
-from sweeps.speedup.report import law_text, same_losses, scaling_rows, table_text, write_scaling
+from sweeps.speedup.kept import Kept, identity
+from sweeps.speedup.report import (
+    law_text,
+    same_losses,
+    scaling_rows,
+    table_text,
+    use_text,
+    write_scaling,
+)
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.terminal.command_line import Parser, heed_interrupts, run_command
@@ -66,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     heed_interrupts()
     return run_command(
         lambda: _scale(parser().parse_intermixed_args(list(argv))),
-        interrupted="interrupted: nothing was written",
+        interrupted="interrupted: what each group measured is kept; the same command goes on",
     )
 
 
@@ -75,6 +86,8 @@ def parser() -> Parser:
     parser = Parser("ranksweep run scaling", __doc__)
     few = "numbers of workers (default: 1, 2, 4, ... as far as the cluster goes)"
     parser.add_argument("--num-workers", metavar="1,2,4", help=few)
+    help = "groups of fresh processes for each number of workers (default: 3; 1 in a smoke test)"
+    parser.add_argument("--repeats", metavar="N", help=help)
     add_flags(parser, SHARED)
     add_settings(parser)
     return parser
@@ -84,31 +97,35 @@ def _scale(given: argparse.Namespace) -> int:
     options = _options(given)
     records = Records(Storage(options.storage), "scaling")
     check_storage(records, options)
+    repeats = _repeats(given.repeats, options)
     numbers = _numbers(given.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
     config = _configuration(options, most=max(numbers, default=1))
     with connected(1, travelling(own_paths(config))):
         groups = _groups(numbers, options, config.training.batch_size)
-        timed_groups = list(_measured(config, groups))
+        records.storage.open()
+        cell = cell_of(config, load_inputs(config.collection, config.model.backbone))
+        kept = Kept(records, identity(cell, config.seed, versions()))
+        timed_groups = list(_measured(config, groups, repeats, kept))
     if not timed_groups:
         return 3
+    timed_groups.sort(key=lambda group: group.timing.num_workers)
     timings = [group.timing for group in timed_groups]
     rows, unjudged = scaling_rows(timings), _unjudged(config, timed_groups[0].precision)
     law = law_text(rows, unjudged=unjudged)
-    say(f"\n{table_text(rows)}\n\n{law}")
+    say(f"\n{table_text(rows)}\n\n{law}\n{use_text(rows)}")
     facts = {
-        "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
+        "cell": cell,
         "label": model_and_windows(config),
         "settings": config.settings(),
         "versions": timed_groups[0].versions,
         "precision": timed_groups[0].precision,
         "law": law,
     }
-    records.storage.open()
     write_scaling(records, timings, rows, facts)
     say(f"files       {records.uri}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
-    return 0 if lawful and len(timed_groups) == len(groups) else 3
+    return 0 if lawful and len(timed_groups) == repeats * len(groups) else 3
 
 
 def _unjudged(config: TrialConfig, precision: str) -> str:
@@ -186,19 +203,48 @@ def _groups(numbers: list[int], options: Options, batch_size: int) -> list[Resou
     return groups
 
 
-def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
-    """The results of all groups that did not fail; without the first there is no speed-up."""
+def _repeats(given: str | None, options: Options) -> int:
+    """The number of groups of fresh processes for each number of workers."""
+    if given is None:
+        return 1 if options.smoke_test else 3
+    if not (given.isdecimal() and int(given)):
+        raise BadInput(f"--repeats must be a whole number from 1 on, got {given!r}")
+    return int(given)
+
+
+def _measured(
+    config: TrialConfig, groups: list[Resources], repeats: int, kept: Kept
+) -> Iterator[Timed]:
+    """The results of all groups that did not fail, each kept as it ends; without the first there is
+    no speed-up. Every number of workers has its turn in each repeat, so that a machine that slows
+    down does so for all."""
     shared = f"{config.training.batch_size} groups a step, seed {config.seed}"
     say(f"trains      {model_and_windows(config)} on {config.collection}, {shared}")
-    for group in groups:
-        each = f"{group.gpus:g} GPU" if group.gpus else numbered(group.threads, "thread")
-        say(f"running     {numbered(group.num_workers, 'worker')} with {each} each")
-        try:
-            yield timed(config, group)
-        except GroupFailed as error:
-            say(f"failed      {numbered(group.num_workers, 'worker')}: {error}")
-            if group is groups[0]:
-                return
+    failed: set[int] = set()
+    for repeat in range(1, repeats + 1):
+        for group in groups:
+            if group.num_workers in failed:
+                continue
+            workers = numbered(group.num_workers, "worker")
+            turn = f", {repeat} of {repeats}" if repeats > 1 else ""
+            needs = {"needs": group.needs, "threads": group.threads}
+            about = {"num_workers": group.num_workers, **needs}
+            if found := kept.find(about, repeat):
+                say(f"measured    {workers}{turn}: by an earlier command")
+                yield found
+                continue
+            each = f"{group.gpus:g} GPU" if group.gpus else numbered(group.threads, "thread")
+            say(f"running     {workers} with {each} each{turn}")
+            try:
+                found = timed(config, group)
+            except GroupFailed as error:
+                say(f"failed      {workers}: {error}")
+                if group is groups[0] and repeat == 1:
+                    return
+                failed.add(group.num_workers)
+                continue
+            kept.keep(about, repeat, found)
+            yield found
 
 
 if __name__ == "__main__":

@@ -11,3 +11,5 @@ class Timing:
     losses: tuple[float, ...]  # means over the global batch
     steps_per_second: tuple[float, ...]  # training, optimiser steps
     documents_per_second: tuple[float, ...]  # validation
+    nodes: tuple[str, ...] = ()  # of each worker, by rank
+    devices: tuple[str, ...] = ()  # of each worker, by rank

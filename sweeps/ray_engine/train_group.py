@@ -1,5 +1,6 @@
 """The timing of a trial's training and validation on a group of Ray Train's workers."""
 
+import socket
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from ray import train
 from ray.train.torch import get_device
+from torch import distributed
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.packed import COMPILE_TOKENS
@@ -69,11 +71,24 @@ def _worker(work: dict[str, Any]) -> Timed:
     documents = sum(len(scores) for scores in model.best.run.values())
     # The first epoch includes tokenization, allocation and kernel builds: timing starts after it.
     repeats = list(pairwise(marks))
+    found = versions()
+    nodes, devices = zip(*_of_each_worker((socket.gethostname(), found["device"])), strict=True)
     timing = Timing(
         num_workers=train.get_context().get_world_size(),
         losses=tuple(losses),
         steps_per_second=tuple((b[0] - a[0]) / (b[1] - a[1]) for a, b in repeats),
         documents_per_second=tuple(documents / (b[2] - a[2]) for a, b in repeats),
+        nodes=nodes,
+        devices=devices,
     )
     precision = str(model.autocast or torch.float32).removeprefix("torch.")
-    return Timed(timing, precision, versions())
+    return Timed(timing, precision, found)
+
+
+def _of_each_worker(place: tuple[str, str]) -> list[tuple[str, str]]:
+    """What each worker of this one's group gives, by rank."""
+    if not distributed.is_initialized():
+        return [place]
+    places = [place] * distributed.get_world_size()
+    distributed.all_gather_object(places, place)
+    return places

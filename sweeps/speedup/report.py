@@ -1,12 +1,15 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.stats import ttest_ind
 
 from sweeps.ray_engine.timing import Timing
 from sweeps.report.drawing import (
@@ -30,31 +33,83 @@ _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
 def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
-    """A row for each number of workers, with median rates relative to those of one worker, whose
-    timing is the first; an efficiency of 1 is ideal, `loss_difference` is the largest of any
-    step."""
-    single = timings[0]
-    assert single.num_workers == 1
-    rows = pd.DataFrame({"num_workers": [timing.num_workers for timing in timings]})
+    """A row for each number of workers. A rate is the geometric mean over processes of the median
+    over the epochs of each; a speed-up is relative to one worker, with a 95% interval (`low`,
+    `high`; NaN for a single process) over processes. An efficiency of 1 is ideal;
+    `loss_difference` is the largest of any step."""
+    groups: dict[int, list[Timing]] = {}
+    for timing in timings:
+        groups.setdefault(timing.num_workers, []).append(timing)
+    single = groups[1]
+    rows = pd.DataFrame({"num_workers": [*groups]})
+    rows["processes"] = [len(own) for own in groups.values()]
+    rows["nodes"] = [max(len({*one.nodes}) for one in own) for own in groups.values()]
+    rows["devices"] = [
+        ", ".join(sorted({name for one in own for name in one.devices})) for own in groups.values()
+    ]
     for kind, rate in (("training", "steps_per_second"), ("validation", "documents_per_second")):
-        rows[rate] = [median(getattr(timing, rate)) for timing in timings]
+        logs = [
+            [math.log(median(getattr(timing, rate))) for timing in own] for own in groups.values()
+        ]
+        rows[rate] = [math.exp(fmean(own)) for own in logs]
         rows[f"{kind}_speedup"] = rows[rate] / rows[rate].iloc[0]
+        ends = np.exp([_interval(own, logs[0]) for own in logs])
+        rows[f"{kind}_low"], rows[f"{kind}_high"] = ends.T
         rows[f"{kind}_efficiency"] = rows[f"{kind}_speedup"] / rows["num_workers"]
     rows["loss_difference"] = [
-        max(abs(first - other) for first, other in zip(single.losses, timing.losses, strict=True))
-        for timing in timings
+        max(
+            abs(first - other)
+            for one in own
+            for first, other in zip(single[0].losses, one.losses, strict=True)
+        )
+        for own in groups.values()
     ]
     return rows
+
+
+def _interval(own: Sequence[float], single: Sequence[float]) -> tuple[float, float]:
+    """The ends of Welch's 95% interval of a difference of means; NaN below two values each."""
+    if own is single or min(len(own), len(single)) < 2:
+        return math.nan, math.nan
+    found = ttest_ind(own, single, equal_var=False).confidence_interval(0.95)
+    return float(found.low), float(found.high)
 
 
 def table_text(rows: pd.DataFrame) -> str:
     """The printed table: training, then validation."""
     ratios = ("speed-up", "efficiency")
-    heading = ("workers", "steps/s", *ratios, "documents/s", *ratios)
-    forms = ("{:.0f}", "{:.3g}", "{:.2f}", "{:.0%}", "{:,.0f}", "{:.2f}", "{:.0%}")
-    shown = rows.drop(columns="loss_difference").to_numpy()
-    lines = [[form.format(value) for form, value in zip(forms, row, strict=True)] for row in shown]
+    heading = ("workers", "nodes", "steps/s", *ratios, "documents/s", *ratios)
+    lines = [
+        [
+            f"{row.num_workers}",
+            f"{row.nodes or '—'}",
+            f"{row.steps_per_second:.3g}",
+            _speedup(row.training_speedup, row.training_low, row.training_high),
+            f"{row.training_efficiency:.0%}",
+            f"{row.documents_per_second:,.0f}",
+            _speedup(row.validation_speedup, row.validation_low, row.validation_high),
+            f"{row.validation_efficiency:.0%}",
+        ]
+        for row in rows.itertuples()
+    ]
     return "\n".join(terminal_lines(table(heading, lines, "r" * len(heading))))
+
+
+def _speedup(value: float, low: float, high: float) -> str:
+    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def use_text(rows: pd.DataFrame) -> str:
+    """The number of workers that end a trial first, and its price beside as many trials at once."""
+    best = rows.loc[rows["training_speedup"].idxmax()]
+    n, speedup = best["num_workers"], best["training_speedup"]
+    if n == 1:
+        return "use         one worker a trial: more are not faster"
+    return (
+        f"use         {n} workers for a single trial: {speedup:.2f} times as fast as one, for "
+        f"{n / speedup:.2f} times its device time;\n"
+        f"            for several, {n} at once on a worker each, unless they slow each other down"
+    )
 
 
 def same_losses(rows: pd.DataFrame) -> bool:
@@ -89,15 +144,19 @@ def write_scaling(
 
 @style()
 def scaling_plot(timings: Sequence[Timing]) -> Drawing:
-    """Speed-up with the ideal line; bars span the repeats."""
-    numbers = [timing.num_workers for timing in timings]
+    """Speed-up with the ideal line; bars span the epochs of all processes."""
+    groups: dict[int, list[Timing]] = {}
+    for timing in timings:
+        groups.setdefault(timing.num_workers, []).append(timing)
+    numbers = [*groups]
     figure = new_figure(WIDTH, 3.3)
     axes = figure.add_subplot()
     axes.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
-    for label, colour, rates in (
-        ("training (steps/s)", BLUE, [t.steps_per_second for t in timings]),
-        ("validation (documents/s)", ORANGE, [t.documents_per_second for t in timings]),
+    for label, colour, name in (
+        ("training (steps/s)", BLUE, "steps_per_second"),
+        ("validation (documents/s)", ORANGE, "documents_per_second"),
     ):
+        rates = [[rate for one in own for rate in getattr(one, name)] for own in groups.values()]
         relative = [[rate / median(rates[0]) for rate in series] for series in rates]
         middle = [median(values) for values in relative]
         ends = [(m - min(v), max(v) - m) for m, v in zip(middle, relative, strict=True)]

@@ -1,6 +1,7 @@
 """Speed-up over workers: the arithmetic by hand, the law that is checked, and a run on two."""
 
 import json
+import math
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,9 +13,7 @@ from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed
-from sweeps.speedup.report import (
-    scaling_rows,
-)
+from sweeps.speedup.report import scaling_rows, use_text
 from sweeps.store.storage import Storage
 from tests.s3_server import s3_bucket
 
@@ -25,12 +24,35 @@ OTHER = replace(FOUR, losses=(1.0, 0.5002))
 
 def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
     one, four = scaling_rows([ONE, FOUR]).itertuples()
-    assert (one.steps_per_second, one.documents_per_second) == (2, 100)
+    assert (one.steps_per_second, one.documents_per_second) == pytest.approx((2, 100))
     assert (one.training_speedup, one.training_efficiency, one.loss_difference) == (1, 1, 0)
-    assert (four.num_workers, four.steps_per_second, four.documents_per_second) == (4, 5, 400)
-    assert (four.training_speedup, four.training_efficiency) == (2.5, 0.625)
-    assert (four.validation_speedup, four.validation_efficiency) == (4, 1)
+    found = (four.num_workers, four.steps_per_second, four.documents_per_second)
+    assert found == pytest.approx((4, 5, 400))
+    assert (four.training_speedup, four.training_efficiency) == pytest.approx((2.5, 0.625))
+    assert (four.validation_speedup, four.validation_efficiency) == pytest.approx((4, 1))
     assert four.loss_difference == pytest.approx(9e-5)
+
+
+def test_intervals_are_over_processes():
+    """By hand: logarithms 0 and ln 4 of one worker, ln 8 and ln 32 of four: means ln 2 and ln 16,
+    each of variance (ln 4)^2 / 2, so that the standard error is ln 4 / sqrt 2, on two degrees of
+    freedom."""
+    of = [(1, 1.0), (1, 4.0), (4, 8.0), (4, 32.0)]
+    one, four = scaling_rows([Timing(n, (1.0,), (x,), (x,)) for n, x in of]).itertuples()
+    assert four.training_speedup == pytest.approx(8) and math.isnan(one.training_low)
+    half = 4.302653 * math.log(4) / math.sqrt(2)
+    assert math.log(four.training_high / 8) == pytest.approx(half, rel=1e-6)
+    assert math.log(four.validation_low / 8) == pytest.approx(-half, rel=1e-6)
+    assert (four.processes, one.processes) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [((1.0, 0.9), "one worker"), ((1.0, 1.6), "2 workers for a single"), ((1.0,), "one worker")],
+)
+def test_the_advice_is_the_fastest_number_of_workers(rates, words):
+    timings = [Timing(n, (1.0,), (rate,), (1.0,)) for n, rate in enumerate(rates, start=1)]
+    assert words in use_text(scaling_rows(timings))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +66,8 @@ def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
         (["--num-workers", "1,2", "--gpus-per-worker", ".5"], "GPU"),
         (["--gpus-per-worker", "2"], "--gpus-per-worker"),
         (["--seeds", "1,2"], "--seeds"),
+        (["--repeats", "0"], "--repeats"),
+        (["--repeats", "two"], "--repeats"),
         (["--model", "bm25"], "bm25"),
         (["training.num_epochs=1"], "num_epochs"),
         (["training.epoch_steps=0"], "training.epoch_steps"),
@@ -67,7 +91,7 @@ def test_wrong_input_is_one_message_and_starts_nothing(
 def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
     """The command where `timings` stands for Ray: what groups find by their number of workers."""
 
-    def run(timings, *words, precision="float32", storage=str(tmp_path)):
+    def run(timings, *words, precision="float32", storage=str(tmp_path), then=None):
         def timed(config, resources):
             if resources.num_workers not in timings:
                 raise GroupFailed("rank 1: out of memory")
@@ -78,8 +102,9 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
 
         monkeypatch.setattr(scaling, "connected", lambda num_workers, code: nullcontext())
         monkeypatch.setattr(scaling, "trial_resources", resources)
-        monkeypatch.setattr(scaling, "timed", timed)
+        monkeypatch.setattr(scaling, "timed", then or timed)
         inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        words = [*words, *([] if "--repeats" in words else ["--repeats", "1"])]
         code = scaling.main([*inputs, "--storage", storage, *words])
         content = Storage(storage).read("scaling/scaling.json")
         return code, json.loads(content)["rows"] if content else []
@@ -110,6 +135,35 @@ def test_what_was_found_is_written_and_the_exit_code_tells_the_rest(
     assert ("equal those of one worker" in said) == (whole and timings[4] is FOUR)
     assert ("DIFFER" in said) == (whole and code == 3)
     assert max(len(line) for line in said.splitlines() if "/" not in line) <= 100
+
+
+def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(pretended, capsys):
+    measured = []
+
+    def interrupted_at(number):
+        def timed(config, resources):
+            if len(measured) == number:
+                raise KeyboardInterrupt
+            measured.append(resources.num_workers)
+            timing = Timing(
+                resources.num_workers, (1.0,), (len(measured),), (1.0,), ("a",), ("A100",)
+            )
+            return Timed(timing, "float32", {"torch": "2"})
+
+        return timed
+
+    words = ("--num-workers", "1,2", "--repeats", "2")
+    assert pretended({}, *words, then=interrupted_at(3))[0] == 130
+    assert "what each group measured is kept" in capsys.readouterr().err
+    code, rows = pretended({}, *words, then=interrupted_at(9))
+    assert code == 0 and measured == [1, 2, 1, 2]
+    assert [row["processes"] for row in rows] == [2, 2] and rows[0]["devices"] == "A100"
+    said = capsys.readouterr().out
+    assert said.count("by an earlier command") == 3 and said.count("running ") == 1
+    pretended({}, *words, "training.batch_size=8", then=interrupted_at(9))
+    assert measured == [1, 2, 1, 2] * 2  # another setting is measured anew
+    pretended({}, "--num-workers", "1,2", "--repeats", "3", then=interrupted_at(10))
+    assert measured == [1, 2, 1, 2] * 2 + [1, 2]
 
 
 def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, capsys):

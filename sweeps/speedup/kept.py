@@ -1,0 +1,49 @@
+"""Measurements of groups of workers, each a file in the storage as soon as its group has ended: the
+same command measures only what is missing."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sweeps.ray_engine.timing import Timing
+from sweeps.ray_engine.train_group import Timed
+from sweeps.store.records import Records
+
+_OF_THE_DRIVER = ("device", "threads")  # of versions: a worker's are in its own measurement
+
+
+class Kept:
+    """The measurements of one configuration, which `facts` identify (cell, seed, versions), by
+    group (its workers and their resources) and repeat."""
+
+    def __init__(self, records: Records, facts: Mapping[str, Any]) -> None:
+        self._records, self._facts = records, facts
+
+    def find(self, group: Mapping[str, Any], repeat: int) -> Timed | None:
+        """What an earlier command measured, if it did."""
+        content = self._records.read_file(self._file(group, repeat))
+        if content is None:
+            return None
+        found = json.loads(content)
+        timing: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in found.pop("timing").items()
+        }
+        return Timed(Timing(**timing), **found)
+
+    def keep(self, group: Mapping[str, Any], repeat: int, measured: Timed) -> None:
+        """Writes what was measured, whole or not at all."""
+        content = json.dumps(asdict(measured), indent=1).encode()
+        self._records.write_file(self._file(group, repeat), content)
+
+    def _file(self, group: Mapping[str, Any], repeat: int) -> str:
+        key = json.dumps([self._facts, group], sort_keys=True)
+        return f"groups/{hashlib.sha256(key.encode()).hexdigest()[:16]}-repeat{repeat}.json"
+
+
+def identity(cell: str, seed: int, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What tells one measurement from another, but for the group and the repeat."""
+    libraries = {name: own for name, own in versions.items() if name not in _OF_THE_DRIVER}
+    return {"cell": cell, "seed": seed, "versions": libraries}
