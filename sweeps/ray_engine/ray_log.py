@@ -67,6 +67,6 @@ class _ByThread:
 
 def _is_2(stream: object) -> bool:
     try:
-        return stream.fileno() == 2  # type: ignore[attr-defined,no-any-return]
+        return stream.fileno() == 2  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
         return False  # a test's, or a notebook's
