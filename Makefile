@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-oldest test-newest test-extras test-real gpu quick lint audit docs site publish wheel clean
+.PHONY: quickstart test test-all test-oldest test-newest test-extras test-real gpu quick lint audit docs site publish wheel release clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -143,16 +143,26 @@ site: $(VENV)/.installed-docs
 publish: $(VENV)/.installed-docs
 	$(BIN)/mike deploy --push --update-aliases $(VERSION) $(if $(filter dev,$(VERSION)),,latest)
 
-# The packages of a release in build/dist, checked and installed into an environment without anything else.
+# The packages of a release in build/dist, checked, installed and used in an environment without
+# anything else. EXTRA=[sweep] also runs a sweep.
 wheel:
 	rm -rf build/wheel build/dist
 	$(PYTHON) -m venv build/wheel
 	build/wheel/bin/pip install --quiet build twine
-	build/wheel/bin/python -m build --outdir build/dist
+	build/wheel/bin/python -m build --outdir build/dist > build/wheel.log
 	build/wheel/bin/twine check --strict build/dist/*
 	$(PYTHON) -m venv --clear build/wheel
-	build/wheel/bin/pip install --quiet build/dist/*.whl
-	cd build && wheel/bin/ranksweep --version && wheel/bin/ranksweep settings window
+	build/wheel/bin/pip install --quiet --constraint cluster/constraints.txt "$$(ls build/dist/*.whl)$(EXTRA)"
+	cd build && wheel/bin/ranksweep --version && wheel/bin/ranksweep settings window > /dev/null && \
+		wheel/bin/python ../tests/installed.py
+
+# The same in every Python that is here; then what a person does.
+PYTHONS := python3.11 python3.12 python3.13 python3.14
+release:
+	@for python in $(PYTHONS); do \
+		if $$python -c '' 2>/dev/null; then $(MAKE) wheel PYTHON=$$python || exit 1; \
+		else echo "$$python is not here"; fi; done
+	@sed -n '/^## A release/,/^Once/{/^Once/!p}' CONTRIBUTING.md
 
 # Python compiles a module when it is first imported; to compile all of them takes pip over a minute.
 $(VENV)/.installed: pyproject.toml cluster/constraints.txt
