@@ -139,11 +139,49 @@ _ENVELOPE = (
 """Fields of a response of Elasticsearch or OpenSearch around its hits."""
 
 
+_MTEB = "mteb_model_meta"
+"""The key in the files of predictions that mteb writes, beside {subset: {split: {query_id: {doc_id:
+score}}}}."""
+WRAPPERS = {"hits", "responses", "response", _MTEB}
+"""The keys of one JSON object that holds the ranked documents of a whole file (`hits_in`)."""
+
+
+def _predictions(place: str, record: Record) -> Iterator[tuple[str, Record]]:
+    """The ranked documents of mteb's predictions. Raises `BadInput` where they are of several
+    subsets or splits, whose queries may have the same ids, or of a task that does not rank."""
+    subsets = {name: own for name, own in record.items() if name != _MTEB}
+    try:
+        runs = {f"{one} {split}": run for one, own in subsets.items() for split, run in own.items()}
+        rows = {
+            name: [(q, doc, score) for q, ranked in run.items() for doc, score in ranked.items()]
+            for name, run in runs.items()
+        }
+    except AttributeError:
+        raise BadInput(
+            f"{place}: mteb's predictions must be {{subset: {{split: {{query_id: {{doc_id: score}}"
+            "}}}}, as its tasks of retrieval and reranking write them"
+        ) from None
+    if len(rows) != 1:
+        raise BadInput(
+            f"{place}: mteb's predictions must be of one subset and one split, found "
+            f"{', '.join(map(shown, rows)) or 'none'}; keep one of them in a file of its own"
+        )
+    for where, found in rows.items():
+        for query_id, doc_id, score in found:
+            yield (
+                f"{place}, {where}, query {shown(query_id)}",
+                {"query_id": query_id, "doc_id": doc_id, "score": score},
+            )
+
+
 def hits_in(place: str, record: Record) -> Iterator[tuple[str, Record]]:
     """(place, record) of what a record of Elasticsearch or OpenSearch holds: the hits of a
-    response, of each response of a multi-search, a document with its `_source`; of any other the
-    record itself. A hit has the fields that stand beside the response, such as query_id."""
-    if isinstance(responses := record.get("responses"), list):
+    response, of each response of a multi-search, a document with its `_source`; the ranked
+    documents in mteb's predictions; of any other the record itself. A hit has the fields that stand
+    beside the response, such as query_id."""
+    if _MTEB in record:
+        yield from _predictions(place, record)
+    elif isinstance(responses := record.get("responses"), list):
         for number, response in enumerate(responses):
             if isinstance(response, dict):
                 yield from hits_in(f"{place}, response {number}", response)

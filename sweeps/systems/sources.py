@@ -25,6 +25,7 @@ from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import (
     SEPARATOR,
+    WRAPPERS,
     check_columns,
     delimited_rows,
     hits_in,
@@ -522,7 +523,7 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 def _of_object(path: Path, whole: dict[str, Any]) -> pd.DataFrame:
     """The table of one JSON object: MLflow's, or the only record of its file."""
     if not {"columns", "data"} <= whole.keys():
-        if {"hits", "responses", "response"} & whole.keys():  # of a search engine
+        if WRAPPERS & whole.keys():
             return pd.DataFrame([record for _, record in hits_in(str(path), whole)])
         if any(isinstance(value, list | dict) for value in whole.values()):
             raise BadInput(

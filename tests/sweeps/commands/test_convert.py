@@ -89,6 +89,25 @@ def test_hits_are_a_run(form, kind, tmp_path, capsys):
     assert read_run(tmp_path / "new.run") == RUN
 
 
+def test_predictions_of_mteb_are_a_run(tmp_path, capsys):
+    """As `AbsTask._save_task_predictions` of mteb 2.26 writes them."""
+    path = tmp_path / "NFCorpus_predictions.json"
+    about = {"model_name": "a/b", "revision": "1"}
+    path.write_text(json.dumps({"mteb_model_meta": about, "default": {"test": RUN}}))
+    assert ranking_of(path).run == RUN
+    assert main(["convert", str(path), "--to", f"{tmp_path}/new.run"]) == 0
+    assert read_run(tmp_path / "new.run") == RUN
+    path.write_text(
+        json.dumps({"mteb_model_meta": about, "en": {"test": RUN}, "de": {"test": RUN}})
+    )
+    with pytest.raises(BadInput, match="one subset and one split, found 'en test', 'de test'"):
+        ranking_of(path)
+    for other in ({"test": [0, 1]}, [1], {"test": {"q1": 3}}):
+        path.write_text(json.dumps({"mteb_model_meta": about, "default": other}))
+        with pytest.raises(BadInput, match="tasks of retrieval"):
+            ranking_of(path)
+
+
 def printed(error: BadInput, of: Path, to: Path) -> list[str]:
     """The words of the command in a message."""
     [command] = re.findall(r"`ranksweep (convert [^`]*)`", str(error))
