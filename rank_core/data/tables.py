@@ -142,7 +142,9 @@ _ENVELOPE = (
 _MTEB = "mteb_model_meta"
 """The key in the files of predictions that mteb writes, beside {subset: {split: {query_id: {doc_id:
 score}}}}."""
-WRAPPERS = {"hits", "responses", "response", _MTEB}
+_EVALUATOR = {"query_id", "query", "results"}
+"""The keys of a line of the predictions that evaluators of sentence-transformers write."""
+WRAPPERS = {"hits", "responses", "response", "results", _MTEB}
 """The keys of one JSON object that holds the ranked documents of a whole file (`hits_in`)."""
 
 
@@ -177,10 +179,16 @@ def _predictions(place: str, record: Record) -> Iterator[tuple[str, Record]]:
 def hits_in(place: str, record: Record) -> Iterator[tuple[str, Record]]:
     """(place, record) of what a record of Elasticsearch or OpenSearch holds: the hits of a
     response, of each response of a multi-search, a document with its `_source`; the ranked
-    documents in mteb's predictions; of any other the record itself. A hit has the fields that stand
-    beside the response, such as query_id."""
+    documents in predictions of mteb and of evaluators of sentence-transformers; of any other the
+    record itself. A hit has the fields that stand beside the response, such as query_id."""
     if _MTEB in record:
         yield from _predictions(place, record)
+    elif record.keys() == _EVALUATOR and isinstance(record["results"], list):
+        for number, hit in enumerate(record["results"]):
+            if not isinstance(hit, dict) or hit.keys() != {"corpus_id", "score"}:
+                raise BadInput(f"{place}, result {number}: must have corpus_id and score")
+            ids = {"query_id": record["query_id"], "doc_id": hit["corpus_id"]}
+            yield f"{place}, result {number}", {**ids, "score": hit["score"]}
     elif isinstance(responses := record.get("responses"), list):
         for number, response in enumerate(responses):
             if isinstance(response, dict):

@@ -5,14 +5,16 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from rank_core.data.readers import documents, qrels_of
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
-from ranksweep import measure
+from ranksweep import compare, measure
 from sweeps.__main__ import main
 from sweeps.systems.sources import ranking_of
 
@@ -106,6 +108,41 @@ def test_predictions_of_mteb_are_a_run(tmp_path, capsys):
         path.write_text(json.dumps({"mteb_model_meta": about, "default": other}))
         with pytest.raises(BadInput, match="tasks of retrieval"):
             ranking_of(path)
+
+
+class Hashes:
+    """A model of sentence-transformers that embeds a text by the lengths of its words."""
+
+    similarity_fn_name = "cosine"
+    model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *_: None)
+
+    def encode_query(self, texts: list[str], **_: Any) -> torch.Tensor:
+        return torch.tensor([[1.0, len(text), len(text.split())] for text in texts])
+
+    encode_document = encode_query
+
+    @staticmethod
+    def similarity(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(one) @ torch.nn.functional.normalize(other).T
+
+
+@pytest.mark.slow
+def test_predictions_of_an_evaluator_of_sentence_transformers_have_its_measures(tmp_path):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    corpus = {f"d{n}": "word " * n + "x" * (n % 7) for n in range(1, 40)}
+    queries = {f"q{n}": "term " * n for n in range(1, 12)}
+    relevant = {name: {f"d{3 * int(name[1:])}"} for name in queries}
+    evaluator = evaluation.InformationRetrievalEvaluator(
+        queries, corpus, relevant, ndcg_at_k=[10], mrr_at_k=[10], write_predictions=True
+    )
+    means = evaluator(Hashes(), output_path=str(tmp_path))
+    [path] = tmp_path.glob("*_predictions_cosine.jsonl")
+    qrels = {name: dict.fromkeys(own, 1) for name, own in relevant.items()}
+    found = measure(path, qrels, ["nDCG@10", "RR@10"]).frame.set_index("measure")["mean"]
+    assert found["nDCG@10"] == pytest.approx(means["cosine_ndcg@10"], abs=1e-6)
+    assert found["RR@10"] == pytest.approx(means["cosine_mrr@10"], abs=1e-6)
+    reverse = {q: {d: -s for d, s in own.items()} for q, own in ranking_of(path).run.items()}
+    assert compare({"A": path, "B": reverse}, qrels, measures="RR").frame.shape[0] == 2
 
 
 def printed(error: BadInput, of: Path, to: Path) -> list[str]:
