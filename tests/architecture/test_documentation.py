@@ -32,20 +32,43 @@ def test_the_readme_is_short():
 
 
 def test_the_first_lines_of_python_need_no_torch_and_print_what_the_page_shows(tmp_path):
-    code, shown = re.search(r"```python\n(.*?)```\n```text\n(.*?)```", README, re.S).groups()
+    [(_, code, shown)] = [block for block in with_output(README) if block[0] == "python"]
     assert len(code.split("\n\n")) <= 6 and len([*filter(None, code.splitlines())]) <= 12
     heavy = "[m for m in ('torch', 'transformers', 'ray', 'mlflow') if m in sys.modules]"
-    script = f"{code}\nimport sys\nassert not {heavy}, {heavy}\n"
+    assert_prints("python", f"{code}\nimport sys\nassert not {heavy}, {heavy}\n", shown, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["tutorial-runs.md"])
+def test_the_blocks_of_a_tutorial_print_what_it_shows(page, tmp_path):
+    """Of the tutorials whose commands take seconds and read no file that is not theirs."""
+    for block in with_output(TEXTS[ROOT / "docs" / page]):
+        assert_prints(*block, tmp_path)
+
+
+def with_output(text: str) -> list[tuple[str, str, str]]:
+    """(language, code, the output shown below it or "") of each block that runs."""
+    return re.findall(r"```(python|bash)\n(.*?)```\n+(?:```text\n(.*?)```)?", text, re.DOTALL)
+
+
+def assert_prints(language: str, code: str, shown: str, folder: Path) -> None:
+    """A block ends without an error and prints what is shown; dots are lines left out."""
+    code = (
+        code.replace("ranksweep ", f"{sys.executable} -m sweeps ") if language == "bash" else code
+    )
+    shell = [sys.executable] if language == "python" else ["bash", "-e"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [*shell, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip() == shown.rstrip()
+    pattern = re.escape(shown.rstrip()).replace(re.escape("\n...\n"), "\n(?:.*\n)+?")
+    assert re.fullmatch(pattern, done.stdout.rstrip()) or not shown, done.stdout
+
+
+def test_a_result_that_stands_on_two_pages_is_the_same():
+    [table] = re.findall(r"^```text\n(system .*?)```", README, re.M | re.S)
+    assert table in TEXTS[ROOT / "docs" / "getting-started.md"]
 
 
 def test_every_link_leads_to_a_file_and_a_heading():
