@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rank_core.cache import cached_directory
+from rank_core.cache import cache_root, cached_directory
 from rank_core.errors import BadInput, unknown
 
 PACKAGES = ("rank_core", "sweeps", "ranksweep")
@@ -31,6 +31,8 @@ GROUPS = {
 """The entry point group of each kind."""
 BY_VALUE = "__ranksweep_by_value__"
 """The name under which a module that holds an object by value has its source."""
+OBJECTS = "objects"
+"""The folder of the cache that has a folder for each such module."""
 _typed_in: list[str] = []
 """The folder in which a command was typed: its modules join the path with the first name of a
 user's code."""
@@ -47,6 +49,14 @@ def see_modules_of(folder: str) -> None:
 def _see_typed(module: str) -> None:
     if not _is_ours(module) and not {"", *_typed_in} & {*sys.path}:
         sys.path.extend(_typed_in)
+
+
+def see_by_value(module: str) -> None:
+    """Make a module that holds an object by value importable, in the process of its notebook and in
+    any later one with the same cache."""
+    folder = cache_root() / OBJECTS / module
+    if str(folder) not in sys.path and folder.is_dir():
+        sys.path.append(str(folder))
 
 
 @contextmanager
@@ -126,6 +136,7 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
 def import_own(module: str, what: str) -> ModuleType:
     """A user's module. Raises `BadInput` with file and line if it cannot be imported."""
     _see_typed(module)
+    see_by_value(module)
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, shown
-from rank_core.own_code import BY_VALUE
+from rank_core.own_code import BY_VALUE, OBJECTS, see_by_value
 
 _ENDS = "put it into a .py file and give module:name (docs/extending.md)"
 _SCALARS = int | float | str | bytes | None
@@ -73,11 +73,10 @@ def reference_of(value: Any, what: str) -> str:
         )
         (folder / f"{own}.py").write_text(text, encoding="utf-8")
 
-    folder = str(cached_directory("objects", own, build))
-    if folder not in sys.path:
-        sys.path.append(folder)
+    folder = cached_directory(OBJECTS, own, build)
+    see_by_value(own)
     # This process has the object itself, in which a debugger stops.
-    spec = spec_from_file_location(own, f"{folder}/{own}.py")
+    spec = spec_from_file_location(own, folder / f"{own}.py")
     assert spec is not None
     here = module_from_spec(spec)
     vars(here).update({value.__name__: value, BY_VALUE: source})
