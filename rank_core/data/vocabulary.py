@@ -68,7 +68,7 @@ DOCUMENT = Schema(
 QUERY = Schema(
     {
         "query_id": (*QUERY_IDS, "_id", "id", "topic"),
-        "text": ("text", "query", "contents"),
+        "text": ("text", "query", "question", "query_text", "contents"),
         "group": ("group",),
     }
 )
@@ -171,9 +171,12 @@ class Reading:
         """The name of a field in a record. Raises `BadInput` where it is missing."""
         if field not in found:
             known = f"its names are {', '.join(self._schema.names[field])}"
+            flag = f"THEIRS={field} gives it another name"
+            if passed_over := _named(record, self._schema.names[field], False):
+                flag = f"{passed_over[0]}={field} reads that one, too"
             raise BadInput(
                 f"{place}: a record must have {field}, found {shown(list(record))}; "
-                f"{self.remedy(f'THEIRS={field} gives it another name', known)}"
+                f"{self.remedy(flag, known)}"
             )
         return found[field][0]
 

@@ -70,6 +70,14 @@ def test_the_advice_of_a_message_reads_the_file_as_it_is_meant(case, tmp_path):
     assert read(path, parse_fields(advice.rstrip(",;:"))) == meaning
 
 
+def test_the_usual_name_beside_a_renamed_field_is_read_where_both_are_named(tmp_path):
+    """`--fields` holds for all files of a folder: of its queries, and of its documents."""
+    (path := tmp_path / "docs.csv").write_text("id,text\na,x\n")
+    with pytest.raises(BadInput, match="--fields text=text reads that one, too"):
+        _texts(path, {"words": "text"})
+    assert _texts(path, {"words": "text", "text": "text"}) == {"a": "x"}
+
+
 @pytest.mark.parametrize(
     "case", [name for name, own in CASES.items() if own[0] in (qrels_of, _run)]
 )

@@ -82,7 +82,7 @@ def all_json(home: Path) -> None:
     write_json(home / "docs.jsonl", corpus())
     splits(home)
     (home / "dev" / "queries.tsv").unlink()
-    rows = [{"qid": "v1", "query": QUERIES["v1"]}, {"qid": "v2", "query": QUERIES["v2"]}]
+    rows = [{"qid": "v1", "query": QUERIES["v1"]}, {"qid": "v2", "question": QUERIES["v2"]}]
     write_json(home / "dev" / "queries.jsonl", rows)
     (home / "test" / "qrels.trec").unlink()
     write_json(home / "test" / "qrels.jsonl", [{"qid": "e1", "docno": "3", "label": 1}])
