@@ -18,11 +18,11 @@ class SweepFlags(TypedDict, total=False):
     keyb2022"""
 
     init_from: str
-    """start from the weights of this trial, or of a cell's trial with the same seed"""
+    """start from the weights of this trial, or of this cell's trial with the same seed"""
 
     test_on: str
-    """further collections that every trained model ranks: names as of --collection, NAME:SPLIT
-    where a split other than test is meant"""
+    """further collections that every trained model ranks, named as for --collection;
+    NAME:SPLIT for a split other than test"""
 
     num_seeds: int
     """seeds 1 to N (default: 3)"""
@@ -99,7 +99,7 @@ class SweepFlags(TypedDict, total=False):
     """GPUs per worker (default: 1 where there are GPUs)"""
 
     accelerator: str
-    """the kind of GPU whose nodes run the trials, by Ray's name, such as A100"""
+    """GPU of the nodes that run trials, by Ray's name, such as A100"""
 
     max_slots: int
     """maximum number of trials at a time; a cluster may add its workers later"""
@@ -117,8 +117,8 @@ class SweepFlags(TypedDict, total=False):
     """print the plan and launch nothing"""
 
     machines: str
-    """with --dry-run: the hours on these GPUs (H100, H200, A100, L4), which need not be here,
-    and the money at @ the price of a GPU for an hour"""
+    """with --dry-run: plan for these GPUs (H100, H200, A100, L4), which need not be here; @2.5
+    is the price of a GPU-hour"""
 
     prepare: bool
     """download and tokenise on every node, then exit (no GPU needed)"""

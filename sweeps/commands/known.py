@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "begin": (
         Command("doctor", "", "check the environment and a collection before a sweep",
                 Late("doctor.command:parser"), Late("doctor.command:main")),
-        Command("convert", "FILE", "write judgments, runs or documents of other tools anew",
+        Command("convert", "FILE", "convert judgments, runs or documents of other tools",
                 Late("convert:parser"), Late("convert:main")),
         Command("split", "", "divide judged queries into train, dev and test, or folds",
                 Late("split:parser"), Late("split:main")),
@@ -75,7 +75,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "look": (
         Command("report", "DIR", "write a sweep's report again and print its table",
                 Late("report:parser"), Late("report:main")),
-        Command("compare", "SYSTEM ..", "significance tests for any runs or per-query scores",
+        Command("compare", "SYSTEM ...", "test the differences of any runs or per-query values",
                 Late("compare.command:parser"), Late("compare.command:main")),
         Command("measure", "RUN", "print the measures of one run (--qrels)",
                 Late("measure:parser"), Late("measure:main")),
@@ -83,7 +83,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 Late("design:parser"), Late("design:main")),
         Command("derive", "DIR", "re-aggregate saved chunk scores, without a GPU",
                 Late("derive:parser"), Late("derive:main")),
-        Command("latency", "DIR", "milliseconds, tokens and memory of a query, by system",
+        Command("latency", "DIR", "measure milliseconds, tokens and memory of a query",
                 Late("latency:parser"), Late("latency:main")),
         Command("ui", "DIR", "open a sweep in the MLflow UI",
                 Late("mlflow_commands:ui_parser"), Late("mlflow_commands:ui")),

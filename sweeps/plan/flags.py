@@ -39,8 +39,8 @@ REPLACE_HELP = "replace the sweep in this folder, which has other settings; its 
 MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
 SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
 FOR_HELP = (
-    f"with --dry-run: the hours on these GPUs ({', '.join(GPUS)}), which need not be here, and "
-    "the money at @ the price of a GPU for an hour"
+    f"with --dry-run: plan for these GPUs ({', '.join(GPUS)}), which need not be here; "
+    "@2.5 is the price of a GPU-hour"
 )
 HOURS_HELP = "budget in GPU-hours (core-hours without a GPU) over all commands of the sweep"
 
@@ -110,14 +110,14 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--init-from",
             "TRIAL",
-            "start from the weights of this trial, or of a cell's trial with the same seed",
+            "start from the weights of this trial, or of this cell's trial with the same seed",
             confirmed=False,
         ),
         Flag(
             "--test-on",
             "NAME,...",
-            "further collections that every trained model ranks: names as of --collection, "
-            "NAME:SPLIT where a split other than test is meant",
+            "further collections that every trained model ranks, named as for --collection; "
+            "NAME:SPLIT for a split other than test",
             confirmed=False,
         ),
     ),
@@ -236,7 +236,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--accelerator",
             "KIND",
-            "the kind of GPU whose nodes run the trials, by Ray's name, such as A100",
+            "GPU of the nodes that run trials, by Ray's name, such as A100",
             needs=(Need("engine", ("local",), without=True),),
         ),
         Flag(
