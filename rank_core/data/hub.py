@@ -95,6 +95,25 @@ def _snapshot(repository: str, revision: str | None) -> Path:
         ) from None
 
 
+def downloaded(
+    name: str, repository: str, patterns: Sequence[str], revision: str | None = None
+) -> Path:
+    """The folder of the files of a dataset repository that a named collection is made of. Raises
+    `BadInput` where they cannot be had."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        home = snapshot_download(
+            repository, repo_type="dataset", revision=revision, allow_patterns=[*patterns]
+        )
+    except Exception as error:  # of the network, the disk or the hub
+        raise BadInput(
+            f"{name} could not be downloaded from Hugging Face's dataset {repository}: "
+            f"{type(error).__name__} {shown(str(error))}"
+        ) from error
+    return Path(home)
+
+
 def _patterns(snapshot: Path) -> dict[str, list[str]]:
     """{`corpus`, `queries`, or `qrels/SPLIT`: the patterns of its files}."""
     declared = _declared(snapshot / CARD)

@@ -28,7 +28,9 @@ from rank_core.data.ir_collections import (
     load_dataset,
     load_named,
 )
+from rank_core.data.made.longembed import NAMES as LONGEMBED
 from rank_core.data.made.mldr import FOLDERS as MLDR
+from rank_core.data.made.msmarco_far_relevant import NAME as FAR_RELEVANT
 from rank_core.data.named import NAMED
 from rank_core.data.own_documents import OwnDocuments, documents_of
 from rank_core.data.readers import parse_fields
@@ -56,6 +58,8 @@ COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",
     "python-docs-passages": "rank_core.data.made.python_docs:load_passages",
     **dict.fromkeys(MLDR, "rank_core.data.made.mldr:load_mldr"),
+    **dict.fromkeys(LONGEMBED, "rank_core.data.made.longembed:load_longembed"),
+    FAR_RELEVANT: "rank_core.data.made.msmarco_far_relevant:load_far_relevant",
     **dict.fromkeys(NAMED, "rank_core.data.ir_collections:load_named"),
 }
 """{name: module and function}; the function is called with the name.

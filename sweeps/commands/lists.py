@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rank_core.data.load import COLLECTIONS
-from rank_core.data.made.mldr import FOLDERS, REPOSITORY
+from rank_core.data.made import longembed, mldr, msmarco_far_relevant
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
@@ -173,8 +173,13 @@ def _default(setting: Setting) -> str:
 
 
 def _origin(name: str) -> str:
-    if name in FOLDERS:
-        return f"{FOLDERS[name]} of https://huggingface.co/datasets/{REPOSITORY}"
+    hub = "https://huggingface.co/datasets/"
+    if name in mldr.FOLDERS:
+        return f"{mldr.FOLDERS[name]} of {hub}{mldr.REPOSITORY}"
+    if name in longembed.NAMES:
+        return f"test: {longembed.NAMES[name][0]} of {hub}{longembed.REPOSITORY}"
+    if name == msmarco_far_relevant.NAME:
+        return msmarco_far_relevant.URL
     if name not in NAMED:
         return EMBEDDED
     parts = NAMED[name].splits.items()

@@ -63,6 +63,7 @@ def starts(tree: ast.AST) -> Iterator[str]:
 
 UNPACKS = {
     "rank_core/data/trec.py": "the door itself",
+    "rank_core/data/made/msmarco_far_relevant.py": "one published archive, at a fixed address",
     "sweeps/commands/split.py": "writes",
     "sweeps/commands/bundle.py": "counts the entries of a zip file before it unpacks them",
     "rank_core/checkpoints/checkpoint.py": "reads what this machine wrote",

@@ -1,4 +1,4 @@
-"""Generated collections: `python-docs` and its passages.
+"""Collections that are generated, such as `python-docs`, or made of published files.
 
 A new one is a function of its name that calls `cached_directory("collections", f"{name}-{version}",
 build)`, where `build(folder)` writes `docs.jsonl.gz` and, in a folder per split of `SPLITS`,

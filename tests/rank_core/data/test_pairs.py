@@ -183,7 +183,7 @@ def test_mldr_is_read_from_its_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     collection = load_collection("mldr-de")
-    assert asked == [("Shitao/MLDR", "dataset", "mldr-v1.0-de/*.jsonl.gz")]
+    assert asked == [("Shitao/MLDR", "dataset", None, ["mldr-v1.0-de/*.jsonl.gz"])]
     assert collection.name == "mldr-de" and collection.language == "de"
     assert dict(collection.documents) == docs
     train, test = collection.splits["train"], collection.splits["test"]
