@@ -13,6 +13,7 @@ import numpy as np
 
 from rank_core.chunking.chunks import span_counts
 from rank_core.data.load import is_prepared
+from rank_core.data.transforms.expression import base_of
 from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
@@ -43,7 +44,7 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
     experiment = replace(experiment, profile=options.profile)
     base = base_config(experiment, options)
     size = reference.collections.get(base.collection)
-    if size is None or is_prepared(base.collection):
+    if size is None or is_prepared(base_of(base.collection)):
         return None
     grid = experiment.grid(base, None)  # type: ignore[arg-type]  # that of a file is fixed
     points = [grid.baseline, *search_space(grid.points, experiment, options).points]
@@ -55,7 +56,7 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
     if not {name for name, _ in tested} <= set(reference.collections):
         return None
     further = sum(
-        getattr(own, split or "test") * min(base.evaluation.depth, own.documents)
+        getattr(own, split or "test") * _depth(base, own)
         for name, split in tested
         for own in [reference.collections[name]]
     )
@@ -122,7 +123,7 @@ def _pairs(config: TrialConfig, size: Size) -> tuple[int, int]:
     if folds:
         dev = test = -(-(train + dev + test) // folds)
         train = (folds - 2) * test
-    depth, parts = min(evaluation.depth, size.documents), max(1, folds)
+    depth, parts = _depth(config, size), max(1, folds)
     limits = evaluation.max_dev_queries, evaluation.max_test_queries
     dev, test = (
         min(own, -(-limit // parts)) if limit else own
@@ -130,6 +131,11 @@ def _pairs(config: TrialConfig, size: Size) -> tuple[int, int]:
     )
     groups, scored = num_pairs(config, train, dev * depth, test * depth)
     return parts * groups, parts * scored
+
+
+def _depth(config: TrialConfig, size: Size) -> int:
+    """The documents that are scored for a query."""
+    return min(config.evaluation.depth, size.documents or config.evaluation.depth)
 
 
 def _head(
@@ -146,7 +152,8 @@ def _head(
         name, split = split_of(text)
         further = reference.collections[name]
         queries = getattr(further, split or "test")
-        yield f"test set    {text}: {queries:,} queries over {further.documents:,} documents"
+        over = f" over {further.documents:,} documents" if further.documents else ""
+        yield f"test set    {text}: {queries:,} queries{over}"
     yield f"backbone    {', '.join(encoders)}"
     for name in ("licence", "data", "disk", "meaning"):
         if text := getattr(reference, name):

@@ -12,11 +12,12 @@ ANY = "any encoder"
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as printed: `columns` {heading: (collection, measure), if it is one of ours}, `rows`
-    (label, model, encoder, cells, further settings); "-": no value."""
+    """A table as printed: `columns` {heading: (collection, measure), if it is one of ours, and
+    settings of its trials}, `rows` (label, model, encoder, cells, further settings); "-": no
+    value."""
 
     source: str  # `Boytsov et al. 2022, Table 4`
-    columns: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Sequence[Any]]
     rows: Sequence[Sequence[Any]]
 
     def cells(self, row: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).with_name("references")
 class Size:
     """The published size of a collection."""
 
-    documents: int
+    documents: int  # 0: not published
     train: int = 0  # queries
     dev: int = 0
     test: int = 0
@@ -123,16 +123,17 @@ def _of_table(
     if printed.table not in known:
         raise unknown("published table", printed.table, known)
     table = known[printed.table]
-    columns = {**table.columns, **printed.columns}
+    columns: dict[str, Sequence[Any]] = {**table.columns, **printed.columns}
     for label, settings in table.systems():
         if not any(settings.items() <= cell.items() for cell in cells):
             continue
         for heading, value in table.cells(label).items():
-            collection, measure = columns[heading]
+            collection, measure, *trials = columns[heading]
             if collection in collections and value != "-":
+                own = {**settings, **(trials[0] if trials else {})}
                 differs = printed.differs
                 yield Published(
-                    collection, measure, [float(value)], table.source, settings, differs=differs
+                    collection, measure, [float(value)], table.source, own, differs=differs
                 )
 
 

@@ -121,7 +121,6 @@ def plan_on(
         confirms=None,
         file=plan.experiment.source,
         kind=plan.experiment.kind or plan.experiment.name,
-        reference=None,
         test_set=test_set.name,
     )
     alone = replace(

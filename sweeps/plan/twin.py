@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.shipped import SETTINGS, TRAINED, UNTRAINED
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.reference import TWIN, Reference
@@ -13,7 +14,6 @@ COLLECTION = "python-docs"
 SHORTEST, LONGEST, QUERY = 32, 112, 16  # tokens: of the windows, of a query
 SMALL = {
     **SETTINGS,
-    "collection": COLLECTION,
     "chunking.max_query_tokens": QUERY,
     "evaluation.folds": 0,
     "evaluation.folds_file": "",
@@ -37,7 +37,7 @@ TEST_SETS = (
     "python-docs-passages:dev",
     "python-docs-passages|far-relevant(max_queries=20)",
 )
-"""The test sets of a twin, as many as its reference has."""
+"""The test sets of a twin, as many as its reference has or all of them."""
 
 
 def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
@@ -63,7 +63,13 @@ def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
             encoders[AGGREGATOR] = TRAINED
         return {**own, **lengths, **cut, **encoders}
 
-    changes: dict[str, Any] = SMALL | (SHORT if settings.get("training.num_epochs", 1) else {})
+    named = settings.get("collection", "")
+    collection = f"{COLLECTION}{named.removeprefix(base_of(named))}"  # its transforms stay
+    changes: dict[str, Any] = (
+        SMALL
+        | {"collection": collection}
+        | (SHORT if settings.get("training.num_epochs", 1) else {})
+    )
     changes = {n: value for n, value in changes.items() if n not in experiment.swept}
     if "evaluation.test_on" in settings:
         changes["evaluation.test_on"] = TEST_SETS[: len(settings["evaluation.test_on"])]
@@ -72,7 +78,7 @@ def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
     distinct = tuple(cell for at, cell in enumerate(cells) if cell not in cells[:at])
     points = Grid(distinct[1:], distinct[0])
     published = (
-        replace(own, collection=COLLECTION, settings=small(own.settings), differs="a twin")
+        replace(own, collection=collection, settings=small(own.settings), differs="a twin")
         for own in reference.published
     )
     return replace(

@@ -32,10 +32,13 @@ def published(sweep: Sweep) -> Values:
                 if not _is_same(sweep, cell, model, encoder, settings[0] if settings else {}):
                     continue
                 for heading, value in printed.cells(label).items():
-                    collection, measure = printed.columns[heading]
+                    collection, measure, *trials = printed.columns[heading]
                     if (
                         collection == sweep.about.collection.get("name")
                         and measure in sweep.measures
+                        and all(
+                            cell.config.get(n, v) == v for own in trials for n, v in own.items()
+                        )
                     ):
                         own = values.setdefault(cell.cell, {}).setdefault(measure, [])
                         own += [f"{value} ({printed.source})"] * (value != "-")
@@ -53,7 +56,8 @@ def with_reference(values: Values, analysis: Analysis) -> Values:
         ):
             continue
         for cell in sweep.cells:
-            system = {"model.backbone": sweep.about.backbone.get("name"), **cell.settings}
+            backbone = {"model.backbone": sweep.about.backbone.get("name")}
+            system = {**backbone, **cell.config, **cell.settings}
             if own.settings.items() <= system.items():
                 values.setdefault(cell.cell, {}).setdefault(own.measure, []).append(
                     f"{values_text(own)} ({own.source}; {_agreement(analysis, cell.cell, own)})"
@@ -122,7 +126,7 @@ def published_lines(analysis: Analysis) -> list[str]:
     label = analysis.sweep.label
     values = [f"Published, {label(cell)}: {_text(analysis, cell)}." for cell in analysis.published]
     if not values:
-        places = [" ".join(place) for t in TABLES for place in t.columns.values() if place[0]]
+        places = [" ".join(place[:2]) for t in TABLES for place in t.columns.values() if place[0]]
         known = ", ".join(dict.fromkeys(places))
         return wrapped(f"No published value is known; known are {known}.")
     return [line for text in [*values, "Not tested: other runs."] for line in wrapped(text)]
