@@ -1,9 +1,12 @@
 """The references that ship: what their files say, their plans without data, their twins."""
 
+import gzip
 import math
 import re
 
 import ir_datasets
+import ir_measures
+import pandas as pd
 import pytest
 
 from rank_core.data.load import COLLECTIONS, is_prepared
@@ -265,3 +268,23 @@ def test_a_twin_runs_to_its_table(name, tmp_path):
         made = trials["cell"].str.startswith("parade-transformer-pretrained")
         assert {*trials[~made]["status"]} == {"done"}
         assert {*trials[made]["status"]} <= {"done", "collapsed"}
+        for row in trials[trials["status"] == "done"].itertuples():
+            own = storage / "trials" / f"{row.cell}-seed{row.seed}"
+            for measure, (ours, theirs) in recomputed(own, table.parents[1] / "qrels").items():
+                assert ours == theirs, (own.name, measure)
+
+
+def recomputed(trial, qrels):
+    """{split and measure: the values of a trial, and those of its runs by ir_measures}."""
+    values = pd.read_parquet(trial / "per_query.parquet")
+    found = {}
+    for (split, measure), own in values.groupby(["split", "measure"]):
+        judged = [*ir_measures.read_trec_qrels(str(qrels / f"{split}.qrels"))]
+        with gzip.open(trial / f"{split}.run.gz", "rt") as run:
+            ranked = [*ir_measures.read_trec_run(run.read())]
+        rows = ir_measures.iter_calc([ir_measures.parse_measure(measure)], judged, ranked)
+        theirs = {row.query_id: row.value for row in rows}
+        ours = dict(zip(own["query_id"], own["value"], strict=True))
+        found[split, measure] = ours, {query_id: theirs.get(query_id, 0.0) for query_id in ours}
+    assert any(sum(ours.values()) for ours, _ in found.values())
+    return found
