@@ -65,7 +65,8 @@ chosen = json.loads(Path("results/chunk_size/mine/report/chunking.json").read_te
 
 # %%
 windows = {"chunking.window": [48, 96], "chunking.stride": 48, "evaluation.depth": 10}
-sweep = ranksweep.run("window_stride", collection="mine", seeds=3, settings=windows)
+tiny = {"backbone": "tiny-docs", "seeds": 3}  # minutes; a published encoder takes hours
+sweep = ranksweep.run("window_stride", collection="mine", settings=windows, **tiny)
 
 # %%
 sweep.table()

@@ -22,6 +22,7 @@ EXPERIMENT = Experiment(
     grid=grid,
     defaults={
         "collection": "own_collection:notes",
+        "model.backbone": "tiny-docs",
         "chunking.window": 32,
         "chunking.stride": 16,
     },

@@ -58,6 +58,7 @@ from rank_core.encoders.decoder_rerankers import (
     with_prompt,
 )
 from rank_core.encoders.e5 import e5_name
+from rank_core.encoders.hub import hub_folder
 from rank_core.encoders.links import check_links
 from rank_core.encoders.module_chain import (
     CALLED,
@@ -78,8 +79,6 @@ from rank_core.files import kept_while_unchanged
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text
 
-HUB_TIMEOUT = 5  # seconds
-HEADS_PICKLED = "*/pytorch_model.bin"  # of modules
 EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
 """A file of an exported model, and its folder with encoder, tokenizer and, where chunks are scored,
 the head. At the top of an export transformers would read the encoder and draw a head at random."""
@@ -378,42 +377,9 @@ def checkpoint_folder(name: str, *, copied: bool = False) -> Path:
     of weights where these are `copied`."""
     if name in SHIPPED:
         return shipped_folder(name)
-    top = _top_folder(name)
+    top = Path(name).resolve() if Path(name).is_dir() else hub_folder(name)
     check_links(name, top, weights=copied)
     return top / ENCODER_FOLDER if (top / EXPORT_FILE).is_file() else encoder_folder(top)
-
-
-def _top_folder(name: str) -> Path:
-    if Path(name).is_dir():
-        return Path(name).resolve()
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        patterns = [*CHECKPOINT_FILES, PICKLED, HEADS_PICKLED]
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
-    except HFValidationError as error:
-        raise BadInput(
-            f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id "
-            f"({error})"
-        ) from None
-    except OSError:  # not in the cache
-        pass
-    try:
-        # A hub that accepts connections without answering would block the download for minutes.
-        info = HfApi().model_info(name, timeout=HUB_TIMEOUT)
-        files = [file.rfilename for file in info.siblings or ()]
-        # Old repositories have only pickled weights, which transformers loads as data.
-        weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED, HEADS_PICKLED)
-        patterns = [*CHECKPOINT_FILES, "README.md", *weights]
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # whatever it is, the remedy is the same
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"backbone {name!r} is not a folder, is not in the Hugging Face cache, and could not "
-            f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
-            "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny-docs"
-        ) from None
 
 
 def content_hash(folder: Path) -> str:

@@ -1,17 +1,41 @@
 """What a trial reads of its settings: two configurations that differ in nothing else are the same
 cell, and differ by the noise of their seeds alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.encoders.hub import default_encoder
+from rank_core.encoders.shipped import RANKING_HEAD, SETTINGS, SHIPPED, TRAINED
 from rank_core.models import WITHOUT_TRAINING, model_class, trains, unread_settings
 from rank_core.models.ranker import draws_classifier, uses_checkpoint_head
 from rank_core.own_code import is_reference
-from rank_core.settings.config import TrialConfig, runtime_of, setting_types
+from rank_core.settings.config import AUTO, TrialConfig, runtime_of, setting_types
 from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES
 
 RATES = ("backbone", "head", "aggregator", "interaction")
+
+
+def configured(settings: Mapping[str, Any]) -> TrialConfig:
+    """The configuration with these settings, and for the others the defaults of its encoder."""
+    config = with_encoder(TrialConfig().override(settings))
+    usual = encoder_defaults(config.model.backbone)
+    return config.override({name: v for name, v in usual.items() if name not in settings})
+
+
+def encoder_defaults(backbone: str) -> Mapping[str, Any]:
+    """The settings that a shipped encoder has in place of the usual defaults."""
+    return SETTINGS if backbone in SHIPPED else {}
+
+
+def with_encoder(config: TrialConfig) -> TrialConfig:
+    """The configuration with the name of an encoder in place of `auto`: the shipped one where the
+    model reads none and tokens are only counted, else the default over its collection."""
+    if config.model.backbone != AUTO:
+        return config
+    unread = "model.backbone" in ignored_settings(config)
+    name = TRAINED if unread else default_encoder(config.collection)
+    return config.override({"model.backbone": name})
 
 
 def ignored_settings(config: TrialConfig) -> tuple[str, ...]:

@@ -61,6 +61,8 @@ NO_PART_OF_A_CELL = (
 )
 """Settings that change no result of a trial beyond rounding."""
 
+AUTO = "auto"
+"""The backbone that `rank_core.models.reading.with_encoder` replaces."""
 AS_STATED = "auto"
 """A prompt as the folder of an embedding model says it."""
 FILES = (
@@ -84,8 +86,9 @@ class Model:
 
     name: str = setting("maxp", "the ranking system: `ranksweep models` lists them", hf="model")
     backbone: str = setting(
-        "tiny-docs",
-        "`tiny-docs` (shipped), a Hugging Face id, or a local folder",
+        AUTO,
+        "a Hugging Face id, a local folder or `tiny-docs` (shipped); `auto`: all-MiniLM-L6-v2, "
+        "`tiny-docs` over the embedded collections and where no encoder is read",
         hf="model_name_or_path model_name",
     )
     dropout: float = setting(

@@ -19,6 +19,7 @@ from rank_core.machine import peak_memory, precision_name, reset_peak_memory, tr
 from rank_core.models import MODELS, model_class
 from rank_core.models.checks import check_model
 from rank_core.models.list_rankers import ListRanker
+from rank_core.models.reading import with_encoder
 from rank_core.own_code import is_reference, portable
 from rank_core.process_state import each_step_kept
 from rank_core.ranking.encode import Work
@@ -230,9 +231,10 @@ def prepare(config: TrialConfig) -> None:
 
 def portable_config(config: TrialConfig) -> TrialConfig:
     """The settings with entry points, and names that a program added to `MODELS`, as `module:name`,
-    because workers know only those."""
+    because workers know only those, and with the encoder that `auto` stands for."""
     model = replace(config.model, name=portable("model", config.model.name, MODELS))
-    return replace(config, collection=portable_collection(config.collection), model=model)
+    named = replace(config, collection=portable_collection(config.collection), model=model)
+    return with_encoder(named)
 
 
 def own_paths(config: TrialConfig) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from rank_core.bounds import at_most
 from rank_core.data import hub
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
+from rank_core.data.made.python_docs import EMBEDDED
 from rank_core.data.named_files import named_qrels
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
@@ -93,8 +94,6 @@ Verdict = tuple[str, str]
 LONGEST = 160  # characters of a line in a message
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 _SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
-EMBEDDED = ("python-docs", "python-docs-passages")
-"""Collections whose judgments come with this package."""
 
 
 @dataclass(frozen=True)

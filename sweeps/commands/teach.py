@@ -17,7 +17,7 @@ from rank_core.models import MODELS, model_class, trains
 from rank_core.models.checks import check_model
 from rank_core.models.dense import DenseChunks
 from rank_core.models.list_rankers import LEDGER, ListRanker, RankGPT
-from rank_core.models.reading import ignored_settings
+from rank_core.models.reading import ignored_settings, with_encoder
 from rank_core.own_code import is_reference
 from rank_core.ranking.scorer import require_finite
 from rank_core.records import Collection, Run
@@ -138,7 +138,7 @@ def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig
     usual: dict[str, object] = {"model.name": "maxp", "training.num_epochs": 0}
     if is_system:  # none of them reads a stride
         usual = {"chunking.stride": settings.get("chunking.window", Chunking().stride)}
-    config = TrialConfig(collection).override(usual | own | settings)
+    config = with_encoder(TrialConfig(collection).override(usual | own | settings))
     for name in ignored_settings(config):
         if name in settings:
             raise BadInput(f"{name} has no effect on the teacher {model}: leave it out")

@@ -50,7 +50,7 @@ def main(
         ...     swept=("model.name",),
         ...     grid=lambda base, backbone: chance,
         ... )
-        >>> words = ["--collection", "own_collection:notes", "--dry-run"]  # sys.argv[1:] of a file
+        >>> words = ["--collection", "own_collection:notes", "--backbone", "tiny-docs", "--dry-run"]
         >>> ranksweep.main(experiment, words, doc="BM25 and chance")
         Does BM25 rank better than chance?
         ...

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_texts
-from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.first_stage.languages import LANGUAGES, OF_LANGUAGE, other_than_english
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
-from rank_core.models.reading import ignored_settings
+from rank_core.models.reading import encoder_defaults, ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
@@ -70,7 +69,7 @@ def plan_lines(plan: Plan, *, finished: int) -> list[PlanLine]:
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     folds += f" of {Path(file).name}" if (file := base.evaluation.folds_file) else ""
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
-    embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
+    embedded = encoder_defaults(base.model.backbone)
     own = [
         f"{name}={value_text(value)}"
         for name, value in embedded.items()

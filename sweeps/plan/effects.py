@@ -77,6 +77,8 @@ def check_read(
             _refuse(name)
     defaults, usual = TrialConfig().settings(), usual_settings(base)
     for name, value in typed.items():
+        if name == "model.backbone":  # which counts the tokens of all plans
+            continue
         if name in swept or value in (defaults[name], usual[name]):  # they change nothing
             continue
         if all(point.get(name, value) != value for point in (baseline, *points)):

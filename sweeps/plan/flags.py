@@ -28,7 +28,9 @@ ENGINES = ("ray", "local")
 MOST_SEEDS, MOST_WORKERS, MOST_CONFIGS = 1_000, 10_000, 100_000
 PREFIX_VARIABLE = "RANKSWEEP_EXPERIMENT_PREFIX"
 PREFIX_HELP = f"none, or ${PREFIX_VARIABLE}"
-DEFAULT_BACKBONE = "tiny-docs (the default), a Hugging Face id or a folder"
+DEFAULT_BACKBONE = (
+    "a Hugging Face id or a folder (default: all-MiniLM-L6-v2; over python-docs tiny-docs)"
+)
 SEARCH_HELP = (
     f"{', '.join(SEARCHES)} (default: grid); asha needs Ray, and another run may stop other trials"
 )

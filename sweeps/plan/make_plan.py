@@ -10,14 +10,13 @@ from typing import Any
 
 from rank_core.checkpoints.weights import stored_cell
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
-from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.lines import beside
 from rank_core.models import model_class, trains, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.checks import check_model
-from rank_core.models.reading import ignored_settings
+from rank_core.models.reading import configured, ignored_settings
 from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
@@ -166,10 +165,8 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
             )
     # Swept settings belong to the points.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
-    backbone = {**TrialConfig().settings(), **experiment.settings, **chosen}["model.backbone"]
-    defaults = (SETTINGS if backbone in SHIPPED else {}) | dict(experiment.defaults)
-    defaults |= profile_settings(experiment.profile) | dict(experiment.settings)
-    return TrialConfig().override({**defaults, **_smoke_settings(options), **chosen})
+    usual = {**experiment.defaults, **profile_settings(experiment.profile), **experiment.settings}
+    return configured({**usual, **_smoke_settings(options), **chosen})
 
 
 def search_space(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Space:

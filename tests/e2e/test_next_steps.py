@@ -22,6 +22,7 @@ question = "Which window?"
 baseline = { model.name = "firstp", chunking.window = 48, chunking.stride = 48 }
 [base]
 collection = "own_collection:notes"
+model.backbone = "tiny-docs"
 evaluation.depth = 10
 training.max_steps = 2
 evaluation.max_test_queries = 8

@@ -226,6 +226,7 @@ def test_every_snippet_runs(tmp_path, monkeypatch, bert, reranker_folder):
     given = names_of_the_pages(collection)
     names_of_page, used, wrong = {}, set(), []
     backbones = {"bert-base-uncased": bert, EMBEDS: bert, PUBLISHED: reranker_folder}
+    monkeypatch.setattr("rank_core.encoders.hub.DEFAULT", str(bert))
     for page, snippet in snippets():
         text = snippet if isinstance(snippet, str) else " ".join(snippet)
         left_out = [start for start in LEFT_OUT if re.match(rf"{re.escape(start)}\b", text)]

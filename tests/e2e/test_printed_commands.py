@@ -95,7 +95,7 @@ NAMES = {
 NOT_RUN = {
     "sweeps/tracking/server.py:_wait_until_healthy": "names the log of a server that did not start",
     "rank_core/data/hub.py:_snapshot": "the Hub",
-    "rank_core/encoders/backbones.py:_top_folder": "the Hub",
+    "rank_core/encoders/hub.py:_downloaded": "the Hub",
     "sweeps/commands/hub.py:require_login": "the Hub",
     "rank_core/errors.py:not_installed": "installs",
     "sweeps/commands/doctor/finding.py:_requirements": "installs",

@@ -53,6 +53,7 @@ grid = { "model.name" = ["bm25"] }
 
 [base]
 collection = "own_collection:notes"
+model.backbone = "tiny-docs"
 
 [baseline]
 "model.name" = "random"

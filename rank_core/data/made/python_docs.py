@@ -28,6 +28,8 @@ from rank_core.seeding import generator
 
 NAME = "python-docs"
 PASSAGES = "python-docs-passages"
+EMBEDDED = (NAME, PASSAGES)
+"""The collections that come with this package."""
 RECIPE_VERSION = 2  # incremented when the code below gives another collection
 SEED = 2024
 MAX_BODY_WORDS = 80

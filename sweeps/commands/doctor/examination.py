@@ -26,7 +26,6 @@ from rank_core.data.judged import (
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_groups, shared_texts
 from rank_core.data.store import DocumentStore, num_ranked
 from rank_core.data.transforms.expression import base_of
-from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.first_stage.languages import (
@@ -40,6 +39,7 @@ from rank_core.first_stage.languages import (
 from rank_core.lines import VisibleLog, beside, put
 from rank_core.models import model_class
 from rank_core.models.checks import check_model
+from rank_core.models.reading import configured
 from rank_core.records import SPLITS, Collection, Split
 from rank_core.retrieval.collection import evidence_of
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
@@ -113,9 +113,7 @@ def _config(
             raise BadInput(f"a setting is given once, got {name} and its flag")
         settings[name] = parse_setting(name, absolute(name, value))
     usual = {**experiment.defaults, **experiment.settings} if experiment else {}
-    config = TrialConfig().override({**usual, **settings})
-    if config.model.backbone in SHIPPED:
-        config = TrialConfig().override({**SETTINGS, **usual, **settings})
+    config = configured({**usual, **settings})
     check_measures(config.evaluation.measures)
     return config
 

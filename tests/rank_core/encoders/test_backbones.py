@@ -37,7 +37,7 @@ def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_p
         ),
         ("./missing", "no folder ./missing"),
         ("a b/c d", "a Hugging Face id"),
-        ("nobody/no-such-model", "hf download nobody/no-such-model --local-dir DIR"),
+        ("nobody/no-such-model", "hf download nobody/no-such-model --local-dir FOLDER"),
     ],
 )
 def test_a_missing_backbone_is_refused_with_a_remedy(name, remedy):

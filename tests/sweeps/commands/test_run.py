@@ -79,6 +79,7 @@ def test_of_several_collections_each_is_checked_before_any_runs(
         file.write_text("\n".join(kept))
     words = ["--collection", str(collection_folder), "--collection", str(small)]
     words += ["--storage", str(tmp_path / "results"), "evaluation.folds=4"]
+    words += ["--backbone", "tiny-docs"]
     assert main(["run", "window_stride", "--smoke-test", *words]) == 2
     error = capsys.readouterr().err
     assert f"error: --collection {small}: evaluation.folds=4 exceeds the 3 judged" in error

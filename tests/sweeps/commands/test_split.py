@@ -245,7 +245,7 @@ def test_names_of_fields_are_not_asked_again(kind, tmp_path, capsys):
     assert "--fields" not in capsys.readouterr().out
     documents = load_collection("out").documents
     assert dict(documents) == {f"d{n}": f"title {n}\ntalk {n}" for n in range(80)}
-    assert main(["doctor", "--collection", "out"]) == 0
+    assert main(["doctor", "--collection", "out", "--backbone", "tiny-docs"]) == 0
 
 
 def test_what_training_has_seen_is_said_with_the_way_out(files, tmp_path, capsys):
@@ -254,7 +254,7 @@ def test_what_training_has_seen_is_said_with_the_way_out(files, tmp_path, capsys
     said = capsys.readouterr()
     assert "100.0% of test's relevant documents (3 of 3) are relevant to training" in said.out
     assert "--group doc_id" in said.err and "--group FIELD" in said.err
-    assert main(["doctor", "--collection", "out"]) == 0
+    assert main(["doctor", "--collection", "out", "--backbone", "tiny-docs"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "3 of 3" in line]
     assert line.startswith("  warning") and "`ranksweep split --group doc_id`" in line
     (tmp_path / "all.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(60)))

@@ -22,6 +22,7 @@ seeds = 3
 
 [base]
 collection = "COLLECTION"
+model.backbone = "tiny-docs"
 
 [baseline]
 "model.name" = "random"

@@ -1,10 +1,13 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rank_core.encoders.hub import DEFAULT
+from rank_core.encoders.shipped import SETTINGS
 from rank_core.errors import BadInput
-from sweeps.plan.make_plan import make_plan
+from sweeps.plan.make_plan import base_config, make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.window_stride import EXPERIMENT
@@ -159,16 +162,17 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
         read_toml_sweep(tmp_path / "own.toml")
 
 
-def test_sweeps_and_files_share_one_backbone_that_is_shipped(
-    tmp_path, own_cache, collection_folder
-):
+def test_sweeps_and_files_share_the_defaults_of_a_backbone(tmp_path, own_cache, collection_folder):
     (tmp_path / "own.toml").write_text(
         'name = "own"\nquestion = "?"\nbaseline = { model.name = "firstp" }\n'
         "[grid]\nchunking.window = [48]\nchunking.stride = [24]\n"
     )
     for experiment in (EXPERIMENT, read_toml_sweep(tmp_path / "own.toml")[0]):
         words = ["--smoke-test", "--collection", str(collection_folder)]
-        plan = make_plan(experiment, parse(words, prog="", description=""))
+        options = parse(words, prog="", description="")
+        assert base_config(experiment, options).model.backbone == DEFAULT
+        plan = make_plan(experiment, replace(options, backbone="tiny-docs"))
         assert plan.inputs.backbone.name == "tiny-docs"
+        assert plan.base.training.precision == SETTINGS["training.precision"]
     made = [path for path in own_cache.rglob("*") if path.suffix == ".safetensors"]
     assert made == [], "a plan trains nothing"
