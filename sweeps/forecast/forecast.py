@@ -95,6 +95,7 @@ class Speed:
     start_seconds: float  # once a trial: building the model
     peak_bytes: int
     device: str  # as in results of trials
+    load: float = 0.0  # processes for each core of the machine before it was measured
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class Forecast:
     seconds: float  # of measuring
     device: str
     threads: int
+    load: float = 0.0  # the highest of the measured speeds
 
     def wall(self, trials: Iterable[Trial], calibration: Calibration) -> tuple[float, float, float]:
         """(low, middle, high) of the seconds until the last of these trials has ended."""
@@ -189,6 +191,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
         seconds=time.perf_counter() - start,
         device=example.device if example else "",
         threads=options.cpus_per_worker,
+        load=max((speed.load for speed in speeds), default=0.0),
     )
 
 
@@ -322,12 +325,13 @@ def probe(
     """The speeds of configurations in turn, of the first and of all that begin within
     `MOST_SECONDS`. Memory of a GPU is limited as for trials."""
     begin_on_device(gpu_share)
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
     start, speeds = time.perf_counter(), list[Speed]()
     with settings_restored(threads):
         for changes in settings:
             if speeds and time.perf_counter() - start >= MOST_SECONDS:
                 break
-            speeds.append(_speed(TrialConfig().override(changes)))
+            speeds.append(replace(_speed(TrialConfig().override(changes)), load=load))
     return speeds
 
 

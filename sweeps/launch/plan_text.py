@@ -34,6 +34,7 @@ CHIEF_SETTINGS = frozenset(
     "training.warmup training.precision model.dropout".split()
 )
 """Settings that a plan names at any value, if all cells have the same."""
+BUSY = 1.5  # processes for each core; one of them may measure
 SHOWN_ELSEWHERE = frozenset({"model.backbone"})
 CAPTION = (
     "chunks, tokens/doc: means per document (encoder tokens); max: most chunks of a document",
@@ -333,6 +334,11 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
         f"a batch of each, in {duration(forecast.seconds)}",
     ]
+    if forecast.load > BUSY:
+        lines.append(
+            f"            at a load of {forecast.load:.1f} for each core: other work slowed it, "
+            "and the estimate is for a machine as busy"
+        )
     if forecast.group_seconds:
         lines.append(
             f"            of which a group of workers takes {duration(forecast.group_seconds)} to "

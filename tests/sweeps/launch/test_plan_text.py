@@ -189,7 +189,9 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens, 2.0 M in training" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text
-    assert "a group of workers" not in text
+    assert "a group of workers" not in text and "at a load of" not in text
+    busy = forecast_text(list(plan.trials()), replace(known, load=9.0), Calibration(0.0, 0.1, 0))
+    assert "at a load of 9.0 for each core: other work slowed it" in busy
     # Four trials on two slots wait twice for a group.
     grouped = replace(known, group_seconds=20.0)
     text = forecast_text(list(plan.trials()), grouped, Calibration(0.0, 0.1, 0))
