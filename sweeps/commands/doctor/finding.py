@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -35,9 +34,8 @@ class Diagnosis:
 
 
 def print_finding(finding: Diagnosis) -> None:
-    """Prints a finding, its text behind its level; wrapped on a terminal only."""
-    line = f"  {finding.level:<{_INDENT - 2}}{finding.text}"
-    put(wrapped(line, _INDENT) if sys.stdout.isatty() else line)
+    """Prints a finding, its text behind its level."""
+    put(wrapped(f"  {finding.level:<{_INDENT - 2}}{finding.text}", _INDENT))
 
 
 def verdict(findings: Iterable[Diagnosis]) -> str:

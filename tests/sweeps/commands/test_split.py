@@ -248,7 +248,8 @@ def test_names_of_fields_are_not_asked_again(kind, tmp_path, capsys):
     assert main(["doctor", "--collection", "out", "--backbone", "tiny-docs"]) == 0
 
 
-def test_what_training_has_seen_is_said_with_the_way_out(files, tmp_path, capsys):
+def test_what_training_has_seen_is_said_with_the_way_out(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "2000")
     (tmp_path / "all.tsv").write_text("".join(f"q{n}\td{n % 3}\t1\n" for n in range(60)))
     assert main(["split", *files, "--to", "out"]) == 0
     said = capsys.readouterr()
