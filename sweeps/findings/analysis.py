@@ -209,6 +209,15 @@ class Analysis:
         """The rows without seeds."""
         return [*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)]
 
+    @property
+    def has_seeds(self) -> bool:
+        """True if a system has training runs, or lacks its only run: their number says something
+        then."""
+        return any(
+            row.name not in self.deterministic or row.num_used < row.num_launched
+            for row in self.cells
+        )
+
 
 def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished

@@ -22,9 +22,9 @@ def rows(analysis: Analysis, accesses: Sequence[Access] = ()) -> list[Finding]:
                                  unit=Unit.COUNT, link=LINK))  # fmt: skip
     looks = len({access.hash for access in accesses})
     if looks:
-        seeds = [str(len(access.seeds)) for access in accesses]
+        counts = ", ".join(str(len(access.seeds)) for access in accesses)
         found.append(Finding("looks", f"looks at {sweep.split} values", value=looks,
-                             unit=Unit.COUNT, names=(f"{', '.join(seeds)} seeds",),
+                             unit=Unit.COUNT, names=(f"{counts} seeds",) * analysis.has_seeds,
                              link=LINK))  # fmt: skip
     if sweep.look > 1:
         name = f"level of look {sweep.look}, after fewer seeds"

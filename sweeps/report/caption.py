@@ -54,7 +54,7 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     parts = [_legend(analysis, decided=decided), f"p < {alpha:.3g}", *_family(analysis)]
     details = "; ".join(parts)
     differ = f"significant difference in the paired t-test over queries ({details})"
-    if decided:
+    if decided and analysis.has_seeds:
         differ = (
             f"significant difference ({details}): upper case with queries and training runs as "
             "random effects, lower case only in the paired t-test over queries"
@@ -104,7 +104,8 @@ def notes(analysis: Analysis) -> list[str]:
     trials, and the reservations. Lost runs of a third party are unknown and not mentioned."""
     sweep, cells = analysis.sweep, analysis.cells
     sentences = [f"{'Queries of' if sweep.third_party else 'Split'} {sweep.split_text}."]
-    if any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows)):
+    decided = any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows))
+    if decided and analysis.has_seeds:
         nested = PAIRED if analysis.paired else "nested in systems"
         sentences.append(
             "The test with both effects random is a t-test with Welch's (1947) second-order "

@@ -69,10 +69,15 @@ def figures(analysis: Analysis) -> list[Drawing]:
         heat_map(analysis),
         learning_plot(analysis),
         # No run of its own has a system that was trained on each collection.
-        None if analysis.sweep.separate_runs and analysis.means else strip_plot(analysis),
+        strip_plot(analysis) if _one_run_on_all(analysis) else None,
         pareto_plot(analysis),
     ]
     return [figure for figure in drawn if figure is not None]
+
+
+def _one_run_on_all(analysis: Analysis) -> bool:
+    """True if the systems have training runs, each on all collections."""
+    return analysis.has_seeds and not (analysis.sweep.separate_runs and analysis.means)
 
 
 @style()

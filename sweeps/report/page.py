@@ -151,7 +151,7 @@ def sections(content: Content) -> list[Section]:
             note=chunk_sizes.left_out(analysis) if sweep.indexes else "",
             is_folded=True,
         ),
-        _reproduce(sweep),
+        _reproduce(analysis),
     ]
 
 
@@ -212,8 +212,9 @@ def _query_sets(analysis: Analysis) -> list[Table]:
     return [table(heading, rows, title=title, caption=words)]
 
 
-def _reproduce(sweep: Sweep) -> Section:
+def _reproduce(analysis: Analysis) -> Section:
     """The command, seeds, contents and versions."""
+    sweep = analysis.sweep
     contents = [
         (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
         for kind, described in (
@@ -222,12 +223,12 @@ def _reproduce(sweep: Sweep) -> Section:
         )
         if "content_hash" in described
     ]
-    seeds = [("seeds", ", ".join(map(str, sweep.about.seeds)))] if sweep.about.seeds else []
+    seeds = sweep.about.seeds if analysis.has_seeds else ()
     versions = [(name, str(version)) for name, version in sweep.about.versions.items()]
     return Section(
         "Reproduce",
         code=sweep.about.command,
-        values=[*seeds, *contents, *versions],
+        values=[*[("seeds", ", ".join(map(str, seeds)))] * bool(seeds), *contents, *versions],
         note="The files beside this page: results.json has all numbers, unrounded; table.md, .tex "
         "and .csv have the table for a paper; plots/ has the figures. The page docs/statistics.md "
         "in ranksweep's repository explains each number.",

@@ -107,6 +107,7 @@ def results_table(
     slots: Sequence[Slot] = (),
     gains: Mapping[str, CellComparison] | None = None,
     third_party: bool = False,
+    has_seeds: bool = True,
     compact: bool = False,
     means: Mapping[str, Sequence[str]] | None = None,
     eliminated: Mapping[str, str] | None = None,
@@ -114,9 +115,9 @@ def results_table(
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
     it fits a column of text; a `compact` one has means and letters alone. A mean of `means` follows
-    the columns of its collections. `slots` are the baselines of the letters, in their order, and
-    `gains` the tests of the rows, by default those with the first of them; rows that were
-    `eliminated` have a word in place of a test."""
+    the columns of its collections. Without `has_seeds` there is no column of them. `slots` are the
+    baselines of the letters, in their order, and `gains` the tests of the rows, by default those
+    with the first of them; rows that were `eliminated` have a word in place of a test."""
     scores = Scores(rows, slots, alpha, digits)
     first, *further = measures = list(rows[0].seed_means)
 
@@ -141,7 +142,7 @@ def results_table(
         return drawn(rows, [system, *map(scores.column, measures)], **words)
     columns = [
         system,
-        Column("runs" if third_party else "seeds", seeds, "c"),
+        *[Column("runs" if third_party else "seeds", seeds, "c")] * has_seeds,
         *map(scores.column, before),
         scores.column(first, spread=True),
         Column(f"Δ [{level_text(alpha)} CI]", difference),
@@ -164,6 +165,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         caption=caption(analysis, compact=compact),
         notes=() if compact else [*notes(analysis), *remarks],
         third_party=sweep.third_party,
+        has_seeds=analysis.has_seeds,
         compact=compact,
         means=sweep.means,
         eliminated=dict.fromkeys(sweep.about.eliminated, fate_word(sweep)),

@@ -178,12 +178,13 @@ def measure_table(
 
     interval = of_test(lambda test: interval_text(test.in_family, sweep.digits))
     ps = [Column("p", of_test(decisive_p))]
-    if not others and before is None and "p queries" not in without:
+    if not others and before is None and "p queries" not in without and analysis.has_seeds:
         by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
         ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
     columns = [
         Column("system", lambda row: row.label, "l"),
-        *[Column("runs" if sweep.third_party else "seeds", seeds)] * ("seeds" not in without),
+        *[Column("runs" if sweep.third_party else "seeds", seeds)]
+        * ("seeds" not in without and analysis.has_seeds),
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("Δ", difference),
