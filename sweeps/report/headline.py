@@ -1,7 +1,7 @@
 """The headline: the system that was chosen, what it gains, how sure that is, what it costs.
 
-Every way out has these sentences from here: terminal, page, results.json, model card, MLflow,
-board. The choice is that of `sweeps.systems.choice`; its test is made once, here named.
+Every way out has these sentences from here: terminal, page, results.json, model card, MLflow.
+The choice is that of `sweeps.systems.choice`; its test is made once, here named.
 """
 
 import math

@@ -367,7 +367,9 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         raise ChangedDescription(
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
-    described.pop("cpu", None)  # of 0.4: the kernels that it measured
+    if isinstance(known := described.pop("cpu", None), dict):  # of 0.4, with its kernels
+        in_bf16 = known.get("matrix_units") is True
+        described.setdefault("auto_precision", {"cpu": "bf16" if in_bf16 else "fp32"})
     tests, facts = _parted(described)
     if why := misfit(TestOptions, tests) or misfit(SweepFile, facts) or _contradiction(described):
         raise ChangedDescription(f"{path}: {why}; {written_again(command)}")

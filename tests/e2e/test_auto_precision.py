@@ -33,13 +33,16 @@ def test_a_sweep_goes_on_as_it_began_on_any_machine(run_local, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_a_folder_of_0_4_goes_on_without_the_kernels_that_it_names(run_local, tmp_path):
+def test_a_folder_of_0_4_goes_on_in_its_precision_without_its_kernels(
+    run_local, tmp_path, monkeypatch
+):
     began = run_local(tmp_path, *WORDS, "--num-seeds", "1")
     file = began.folder / "sweep.json"
     described = json.loads(file.read_text())
     del described["checksum"], described["auto_precision"]
-    described["cpu"] = {"matrix_units": False, "kernels": "products 4096"}
+    described["cpu"] = {"matrix_units": True, "kernels": "products 4096"}
     file.write_text(json.dumps(described | {"checksum": own_digest(described)}))
+    monkeypatch.setattr(sweep, "suited_precision", lambda device: "fp32")
     ended = run_local(tmp_path, *WORDS, "--num-seeds", "1")
     assert "cpu" not in json.loads((ended.folder / "sweep.json").read_text())
-    assert decided_in(ended).keys() == {"cpu"}
+    assert decided_in(ended) == {"cpu": "bf16"}

@@ -1,6 +1,7 @@
 """What a sweep is on disk: one reader, which takes nothing but what a command wrote."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -78,3 +79,11 @@ def test_a_changed_file_and_one_of_an_earlier_version_are_refused(change, named)
         described["checksum"] = own_digest(described)
     with pytest.raises(BadInput, match=named):
         parse_sweep_file(json.dumps(described).encode(), "there")
+
+
+@pytest.mark.parametrize(("units", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_file_of_0_4_says_what_auto_was_on_its_cpus(units, precision):
+    described = json.loads(SWEEP.content()) | {"cpu": {"matrix_units": units, "kernels": "x 1"}}
+    described["checksum"] = own_digest({k: v for k, v in described.items() if k != "checksum"})
+    found = parse_sweep_file(json.dumps(described).encode(), "there")
+    assert found == replace(SWEEP, auto_precision={"cpu": precision})
