@@ -9,9 +9,9 @@ sentence-transformers reads it. What the paths here do not compute is left to th
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING
@@ -43,19 +43,16 @@ from rank_core.encoders.module_chain import (
     TRANSFORMER_SETTINGS,
     Module,
     ModuleStack,
+    Parts,
     Unread,
     encoder_folder,
     gives_vectors,
-    methods_of,
     module_folders,
     modules_folder,
     other_task,
-    parts_of,
-    pooling_of,
+    read_parts,
     read_table,
     stated_modules,
-    steps_of,
-    template_values,
     transformer_settings,
 )
 from rank_core.errors import BadInput, shown, unknown
@@ -238,19 +235,6 @@ def _base_of(folder: Path) -> list[Path]:
     return [checkpoint_folder(base)]
 
 
-class _Reading(NamedTuple):
-    """How a text becomes a vector; the fields of `Embedder` of the same names."""
-
-    pooling: str = ""
-    steps: tuple[Step, ...] = ()
-    max_length: int | None = None
-    unread: str = ""
-    library: str = ""
-    own_code: str = ""
-    needs_code: bool = False
-    described: str = ""
-
-
 def read_embedder(
     name: str, *, query_prompt: str | None = None, document_prompt: str | None = None
 ) -> Embedder:
@@ -267,19 +251,19 @@ def read_embedder(
         prompts[0] if query_prompt is None else query_prompt,
         prompts[1] if document_prompt is None else document_prompt,
     )
-    how = _chain(name, folder, modules, prompts=own) if modules else _alone(name, folder)
-    return Embedder(
+    facts = Embedder(
         name=name,
         folder=folder,
         query_prompt=own[0],
         document_prompt=own[1],
+        pooling="",
         similarity=_similarity(folder, settings),
         truncate_dim=_size(folder / MODEL_SETTINGS, settings, "truncate_dim"),
         is_stated=bool(modules),
         position_step=_position_step(name, folder),
         notes=tuple(notes),
-        **how._asdict(),
     )
+    return _with_chain(facts, modules) if modules else _without_modules(facts)
 
 
 def _other_task(folder: Path) -> str:
@@ -312,62 +296,56 @@ def _architectures(folder: Path) -> list[str]:
     return architectures(read_table(folder / CONFIG))
 
 
-def _alone(name: str, folder: Path) -> _Reading:
-    """A folder without modules: the mean of the token vectors, of a language model the last one, as
-    sentence-transformers reads it."""
-    stated = read_table(folder / CONFIG)
-    last = any(one.endswith("ForCausalLM") for one in _architectures(folder)[:1])
+def _without_modules(facts: Embedder) -> Embedder:
+    """The facts of a folder without modules: the mean of the token vectors, of a language model the
+    last one, as sentence-transformers reads it."""
+    stated = read_table(facts.folder / CONFIG)
+    last = any(one.endswith("ForCausalLM") for one in _architectures(facts.folder)[:1])
     pooling = "last" if last and stated.get("is_causal") is not False else "mean"
     vectors = "mean of the token vectors" if pooling == "mean" else "vector of the last token"
-    reason = _why_not(name, folder, stated)
-    if not reason and load_tokenizer(folder).chat_template:
+    reason = _why_not(facts.name, facts.folder, stated)
+    if not reason and load_tokenizer(facts.folder).chat_template:
         reason = "its tokenizer has a chat template"
-    return _Reading(pooling=pooling, library=reason, **_code(stated), described=vectors)
+    return replace(facts, pooling=pooling, library=reason, **_code(stated), described=vectors)
 
 
-def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, str]) -> _Reading:
-    """The reading of a chain of modules: computed here, or why not."""
+def _with_chain(facts: Embedder, modules: list[Module]) -> Embedder:
+    """The facts with those of a chain of modules: computed here, or why not."""
     described = ", ".join(map(str, modules))
     foreign = [str(module) for module in modules if not module.type.startswith(f"{LIBRARY}.")]
     if foreign:
         reason = f"the code of its module {foreign[0]} is not of sentence-transformers"
         code = " and ".join(foreign)
-        return _Reading(
-            unread=reason, library=reason, own_code=code, needs_code=True, described=described
+        return replace(
+            facts,
+            unread=reason,
+            library=reason,
+            own_code=code,
+            needs_code=True,
+            described=described,
         )
-    encoder = encoder_folder(folder)
-    settings = transformer_settings(encoder)
-    length = _size(encoder / TRANSFORMER_SETTINGS, settings, "max_seq_length")
+    encoder = encoder_folder(facts.folder)
     stated = read_table(encoder / CONFIG)
-    pooling, steps, unread = "", list[Step](), ""
+    parts, unread = Parts("", ()), ""
+    has_prompt = bool(facts.query_prompt or facts.document_prompt)
     try:
-        pooling, steps = _simple(folder, modules, prompts)
-        reason = _why_not(name, encoder, stated)
+        found = read_parts(facts.folder, modules, has_prompt=has_prompt)
+        if found.chats:
+            raise Unread("its Transformer writes its rows by a chat template")
+        parts, reason = found, _why_not(facts.name, encoder, stated)
     except Unread as problem:
         unread = reason = str(problem)
-    return _Reading(
-        pooling=pooling,
-        steps=tuple(steps),
+    length = _size(encoder / TRANSFORMER_SETTINGS, transformer_settings(encoder), "max_seq_length")
+    return replace(
+        facts,
+        pooling=parts.pooling,
+        steps=parts.steps,
         max_length=length,
         unread=unread,
         library=reason,
         **_code(stated),
         described=described,
     )
-
-
-def _simple(
-    folder: Path, modules: list[Module], prompts: tuple[str, str]
-) -> tuple[str, list[Step]]:
-    """Pooling and further modules of a chain that is computed here. Raises `Unread` for others."""
-    transformer, pooling, rest = parts_of(modules)
-    if "message" in methods_of(folder / transformer.path):
-        raise Unread("its Transformer writes its rows by a chat template")
-    template_values(folder)
-    mode, reads_prompt = pooling_of(folder, pooling)
-    if not reads_prompt and any(prompts):
-        raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
-    return mode, steps_of(folder, rest)
 
 
 def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> str:

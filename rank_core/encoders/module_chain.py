@@ -188,17 +188,31 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
     for module in modules:
         if module.kind not in READ or not module.type.startswith(f"{LIBRARY}."):
             raise Unread(f"its module {module} is not read; known: {', '.join(READ)}")
-    transformer, pooling, head = parts_of(modules)
-    methods = methods_of(folder / transformer.path)
-    template_values(folder)
-    steps = steps_of(folder, head)
-    if SCORES not in {step.gives for step in steps}:
+    parts = read_parts(folder, modules, has_prompt=bool(stated_prompt(folder)))
+    if SCORES not in {step.gives for step in parts.steps}:
         raise Unread(f"none of its modules ({', '.join(map(str, modules))}) writes {SCORES}")
     described = ", ".join(module.kind for module in modules[1:])
-    mode, with_prompt = pooling_of(folder, pooling)
-    if not with_prompt and stated_prompt(folder):
+    return Chain(folder, parts.pooling, parts.steps, chats=parts.chats, described=described)
+
+
+class Parts(NamedTuple):
+    """How a chain makes a row's tokens into vectors or scores."""
+
+    pooling: str
+    steps: tuple[Step, ...]  # behind it
+    chats: bool = False  # rows are written by a chat template
+
+
+def read_parts(folder: Path, modules: Sequence[Module], *, has_prompt: bool) -> Parts:
+    """The parts of a chain that is computed here. Raises `Unread` for any other, and for one that
+    leaves out a prompt that texts have."""
+    transformer, pooling, rest = parts_of(modules)
+    chats = "message" in methods_of(folder / transformer.path)
+    template_values(folder)
+    mode, reads_prompt = pooling_of(folder, pooling)
+    if has_prompt and not reads_prompt:
         raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
-    return Chain(folder, mode, tuple(steps), chats="message" in methods, described=described)
+    return Parts(mode, tuple(steps_of(folder, rest)), chats)
 
 
 def parts_of(modules: Sequence[Module]) -> tuple[Module, Module, list[Module]]:
