@@ -1,5 +1,6 @@
 """Sizes in words."""
 
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

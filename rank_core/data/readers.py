@@ -226,11 +226,6 @@ def run_of(path: Path, fields: Fields | None = None) -> Iterator[tuple[str, dict
         yield from iter_run(path)
 
 
-def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
-    """The run of {query_id: {doc_id: score}}, ordered as a file's."""
-    return gathered_run((*row, 0) for row in dictionary_rows(table, where, "a run")).run
-
-
 def _run(placed: _Placed, source: str, fields: Fields | None = None) -> Run:
     return noted(source, gathered_run(_run_rows(placed, source, fields)))
 

@@ -193,11 +193,6 @@ class Memo(dict[str, Value]):
         return value
 
 
-def lucene_analyser() -> Callable[[str], list[str]]:
-    """A function from a text to its index terms in English, cached per white-space token."""
-    return analyser(terms_of)
-
-
 def analyser(terms: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """A function from a text to its index terms, by the terms of a white-space token."""
     known = Memo(terms)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
+from rank_core.units import MEBIBYTE
 from sweeps.plan.flags import add_flags
 from sweeps.report.files import write_files
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from sweeps.forecast.latency import Latency
 
 FILES = ("latency.md", "latency.csv")
-MEBIBYTE = 1 << 20
 
 
 class TimedSystem(NamedTuple):

@@ -25,6 +25,7 @@ from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device, compute_as_decided
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
+from rank_core.units import GIBIBYTE
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
@@ -32,7 +33,6 @@ from sweeps.store.records import HISTORY, Records, trial_name
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
-GIBIBYTE = 2**30
 PROGRESS_SECONDS = 5.0  # between two replacements of a trial's progress
 
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rank_core.checkpoints.weights import stored_cell
+from rank_core.units import GIBIBYTE
 from sweeps.engine.kept_weights import KeptWeights
-from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.plan.description import evaluated_qrels
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan

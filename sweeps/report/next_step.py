@@ -237,14 +237,6 @@ def is_untrained(name: str) -> bool:
     return bool(known) and all(_UNTRAINED.fullmatch(w) or _BESIDE.fullmatch(w) for w in words)
 
 
-def declaration(analysis: Analysis) -> str:
-    """The flags that declare these systems, for a command or for Python."""
-    names = declarable(analysis)
-    if analysis.sweep.about.command:
-        return " ".join(f"--deterministic {name}" for name in names)
-    return f"deterministic={names[0] if len(names) == 1 else names!r}" if names else ""
-
-
 def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
     single = [system.label for system in analysis.single]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rank_core.evaluate import parse_measure
 from rank_core.own_code import is_reference
+from rank_core.units import MEBIBYTE
 from sweeps.store.records import RESULT, State
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_status import TrialStatus
@@ -25,7 +26,6 @@ MLflow stores equal points once."""
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 MOST_STEPS = 1000
-MEBIBYTE = 2**20
 EVIDENCE = {
     "config.json": "config",
     "per_query.parquet": "eval",

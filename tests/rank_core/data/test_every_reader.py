@@ -22,7 +22,6 @@ import pytest
 
 from rank_core.data.readers import (
     dictionary_qrels,
-    dictionary_run,
     documents,
     frame_qrels,
     pairs_of,
@@ -151,7 +150,7 @@ FORMS_OF = {
     "documents": NAMED,
     "queries": [*NAMED, "columns"],
     "judgments": list(FORMS),
-    "run": [name for name in FORMS if name != "columns"],
+    "run": [name for name in FORMS if name not in ("columns", "dictionary")],
     "pairs": NAMED,
 }
 """{table: its forms}."""
@@ -176,7 +175,7 @@ def read(table: str, given: Any, fields: str = "") -> Any:
     if isinstance(given, pd.DataFrame):
         [[run]] = training_runs(given).values()
         return run.ranking().run
-    return dictionary_run(given) if isinstance(given, dict) else dict(run_of(given))
+    return dict(run_of(given))
 
 
 EXPECTED = {

@@ -8,7 +8,7 @@ import pytest
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.first_stage.analysis import lucene_analyser, stem
+from rank_core.first_stage.analysis import analyser, stem, terms_of
 from rank_core.first_stage.bm25 import byte_to_length, expanded, length_to_byte, may_expand
 from rank_core.first_stage.tuning import tune_bm25
 from rank_core.models import list_rankers
@@ -103,7 +103,7 @@ def test_documents_whose_lengths_share_a_byte_tie_and_keep_their_order_in_the_sc
     ],
 )
 def test_the_index_terms_are_lucenes(text, terms):
-    assert lucene_analyser()(text) == terms
+    assert analyser(terms_of)(text) == terms
 
 
 # The paper's own examples, then the departures of Lucene's version from it.

@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
-from rank_core.first_stage.analysis import analyser, lucene_analyser
+from rank_core.first_stage.analysis import analyser, terms_of
 from rank_core.first_stage.lucene import LuceneIndex, recipe
 
 MISSING = [
@@ -69,7 +69,7 @@ def test_the_analysis_is_that_of_lucene_on_random_text():
 
     english = jnius.autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
     analyzer = jnius.autoclass("io.anserini.analysis.AnalyzerUtils")
-    analyse = lucene_analyser()
+    analyse = analyser(terms_of)
     rng = np.random.default_rng(7)
     letters = [*"aabceylsogitnSXI019__..,,;:''  \"-’‘éßΣ中字々カ한😀👍🏽", "ing", "ed", "ational"]
     for _ in range(5000):
