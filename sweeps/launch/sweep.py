@@ -555,12 +555,13 @@ def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
         for name, version in state.facts["versions"].items():
             kinds.setdefault(name, {})[version] = None
     update_sweep_file(records, versions={name: ", ".join(kinds[name]) for name in kinds})
-    evaluation, training = (
-        100 * max(state.facts[share] for state in finished)
-        for share in ("padding_share", "training_padding_share")
-    )
-    shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
-    say(f"padding     at most {shares}, of a trial's tokens")
+    shares = {
+        what: 100 * max(state.facts[name] for state in finished)
+        for what, name in (("evaluation", "padding_share"), ("training", "training_padding_share"))
+    }
+    shown = [f"{share:.1f}% in {what}" for what, share in shares.items() if round(share, 1)]
+    if shown:
+        say(f"padding     at most {', '.join(shown)}, of a trial's tokens")
     return _report(plan, records, verbose=verbose)
 
 

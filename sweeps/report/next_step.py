@@ -129,8 +129,8 @@ def _undecided(place: _Place) -> NextStep | None:
     more = f"; it evaluated {few}" if few else ""
     level = f"{level_of_look(sweep.about.tests.alpha, sweep.look + 1):.3g}"
     why = (
-        f"With more seeds this sweep is tested at {level}, as it was looked at before: plan them "
-        f"by the difference that matters{more}."
+        f"With more seeds this sweep is tested at {level}, because it was tested before: plan them "
+        f"for the difference that matters{more}."
     )
     wanted = f"{sweep.tests.margin:g}"
     command = place.of_folder("design", "--delta", wanted, "--alpha", level)

@@ -209,15 +209,15 @@ def _sizes(inputs: Inputs, *, trains: bool | None) -> Iterator[Diagnosis]:
             "divide the judgments by `ranksweep split`, or test all queries with "
             "evaluation.folds=5",
         )
-    for name in ("dev", "test"):
-        split = collection.splits.get(name)
-        if split is not None and len(split.queries) < FEW_QUERIES:
-            yield Diagnosis(
-                "warning",
-                f"{len(split.queries)} {name} queries",
-                "too few to detect real differences",
-                "judge more queries, or test all of them with evaluation.folds=5",
-            )
+    few = {name: len(split.queries) for name, split in collection.splits.items() if name != "train"}
+    few = {name: number for name, number in few.items() if number < FEW_QUERIES}
+    if few:
+        yield Diagnosis(
+            "warning",
+            f"{' and '.join(f'{number} {name}' for name, number in few.items())} queries",
+            "too few to detect real differences",
+            "judge more queries, or test all of them with evaluation.folds=5",
+        )
 
 
 def recall(

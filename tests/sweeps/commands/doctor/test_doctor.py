@@ -46,7 +46,7 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     code, text = doctor()
     assert code == 0 and not lines_of("error", text)
     assert re.search(r"woods \w{16}: 20 documents .*queries: 8 train, 8 dev, 8 test", text)
-    assert "8 test queries" in text and "evaluation.folds=5" in text
+    assert "8 dev and 8 test queries: too few" in text and "evaluation.folds=5" in text
     assert "test: 100.0% of relevant documents are among 6 candidates" in text
     assert "training: 1 step per trial (8 queries, batch 16, 1 epoch)" in text
     assert ", window " in text and "0.0% of all tokens are never seen" in text
