@@ -30,6 +30,7 @@ MESSAGES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 VALUE = "\0"
 
 NOT_OURS = {
+    "Rscript": "R; tests/sweeps/report/test_recomputed.py",
     "cd": "a word of the shell",
     "hf": "huggingface_hub's tool, which signs in a person",
     "export": "a variable of the shell",
