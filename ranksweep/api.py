@@ -246,9 +246,9 @@ def run(
     `confirm=True`. `collection` is a name, a folder or a `Collection`; `model` and the settings
     model.name, training.loss and evaluation.measures take a class or a function, also of a
     notebook, which workers get by value. `callbacks` are objects whose methods started(name,
-    config), finished(name, config) and failed(name, config) are called. Trials that failed are
-    named in the lines it prints, and in `trials`. Raises `BadInput`, also where no trial has
-    finished.
+    config), reported(name, {metric: value}, step), finished(name, config) and failed(name, config)
+    are called. Trials that failed are named in the lines it prints, and in `trials`. Raises
+    `BadInput`, also where no trial has finished.
 
     Examples:
         >>> import ranksweep

@@ -4,6 +4,8 @@ search and the screen."""
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rank_core.secrets import redact_text
@@ -16,11 +18,12 @@ from sweeps.search.search import Search
 from sweeps.store.records import Records
 from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
+from sweeps.tracking.trial_run import report_points
 
 
 class TrialEvents:
     """The events of a sweep's trials, which its engine calls in the driver. `callbacks` are objects
-    of the caller of Python, which are told of the ends of trials too; what they raise is logged."""
+    of the caller of Python, which are told of trials too; what they raise is logged."""
 
     def __init__(
         self,
@@ -40,12 +43,16 @@ class TrialEvents:
         self.search.limit.started(trial)
         self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
-        self._tell("started", trial)
+        self._tell("started", trial, trial.config)
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
-        self.mlflow.reported(trial.name, asdict(news))
+        report = asdict(news)
+        self.mlflow.reported(trial.name, report)
         self.screen.reported(trial, news)
+        if self._callbacks:
+            for step, points in groupby(report_points(report, 0), itemgetter(2)):
+                self._tell("reported", trial, {name: value for name, value, *_ in points}, step)
 
     def ended(self, trial: Trial, end: End, *, again: bool = False, node: str = "") -> None:
         """An attempt ended with a result, by a fault or by ASHA, and the trial with it unless it
@@ -68,13 +75,13 @@ class TrialEvents:
             self.search.limit.lost(trial)
         else:
             self.search.ended(trial, end.status)
-            self._tell("finished" if end.result else "failed", trial)
+            self._tell("finished" if end.result else "failed", trial, trial.config)
 
-    def _tell(self, what: str, trial: Trial) -> None:
+    def _tell(self, what: str, trial: Trial, *facts: object) -> None:
         for one in self._callbacks:
             try:
                 if call := getattr(one, what, None):
-                    call(trial.name, trial.config)
+                    call(trial.name, *facts)
             except Exception:
                 logging.getLogger(__name__).exception("callback %r of %s failed", one, what)
 

@@ -45,7 +45,7 @@ TEST_ON = "evaluation.test_on"
 SPLIT_OF = re.compile(rf"(.+):({'|'.join(SPLITS)})")  # msmarco-document:dev
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # written by `ray up` on the head
-TOLD = ("started", "finished", "failed")
+TOLD = ("started", "reported", "finished", "failed")
 """The methods of a callback, which are called with a trial; it need not have all."""
 FLAG_SETTINGS = {
     "collection": "collection",

@@ -41,8 +41,7 @@ _OPENVINO = "an extra; tests/rank_core/encoders/test_openvino_runtime.py"
 LEFT_OUT = {
     **NOT_OURS,
     "from sentence_transformers import": "an extra that tests do not have",
-    "import json\nfrom pathlib import Path\n\nimport trackio": _TRACKERS,
-    "import json\nfrom pathlib import Path\n\nimport wandb": _TRACKERS,
+    "from torch.utils.tensorboard import SummaryWriter": _TRACKERS,
     "make": "installs",
     "mine = ranksweep.Collection.of": "tests/ranksweep/test_plan_and_objects.py",
     "mlflow": "a server",
@@ -76,6 +75,7 @@ LEFT_OUT = {
     "ranksweep teach": _TEACHER,
     "ranksweep ui": "serves until it is interrupted",
     "ray": "a cluster",
+    "import wandb": _TRACKERS,
     "sbatch": "Slurm",
 }
 """{beginning of a shell line, without variables and quotes, or of a Python block: why not}."""

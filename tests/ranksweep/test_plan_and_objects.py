@@ -238,11 +238,14 @@ def test_tab_shows_what_is_public():
 
 @pytest.mark.slow
 def test_callbacks_are_told_of_trials(backbone_folder, tmp_path, capsys):
-    heard = []
+    heard, curves = [], {}
 
     class Told:
         def started(self, name, config):
             heard.append(("started", config.seed))
+
+        def reported(self, name, metrics, step):
+            curves.setdefault(name, []).append((step, {*metrics}))
 
         def finished(self, name, config):
             heard.append(("finished", config.seed))
@@ -260,6 +263,11 @@ def test_callbacks_are_told_of_trials(backbone_folder, tmp_path, capsys):
         callbacks=Told(),
     )
     assert heard == [("started", 1), ("finished", 1)] * 2
+    assert len(curves) == 2  # of trials
+    for points in curves.values():
+        steps = [step for step, _ in points]
+        assert steps == sorted({*steps})
+        assert "train/loss" in points[0][1] and "dev/ndcg_cut_10" in points[-1][1]
     assert sweep.best and not sweep.findings.empty
     with pytest.raises(BadInput, match="a method started"):
         ranksweep.run("seeds", callbacks=object())
