@@ -41,9 +41,9 @@ from rank_core.encoders.module_chain import (
     LIBRARY,
     MODEL_SETTINGS,
     TRANSFORMER_SETTINGS,
+    ChainParts,
     Module,
     ModuleStack,
-    Parts,
     Unread,
     encoder_folder,
     gives_vectors,
@@ -326,7 +326,7 @@ def _with_chain(facts: Embedder, modules: list[Module]) -> Embedder:
         )
     encoder = encoder_folder(facts.folder)
     stated = read_table(encoder / CONFIG)
-    parts, unread = Parts("", ()), ""
+    parts, unread = ChainParts("", ()), ""
     has_prompt = bool(facts.query_prompt or facts.document_prompt)
     try:
         found = read_parts(facts.folder, modules, has_prompt=has_prompt)

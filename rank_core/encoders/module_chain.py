@@ -195,7 +195,7 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
     return Chain(folder, parts.pooling, parts.steps, chats=parts.chats, described=described)
 
 
-class Parts(NamedTuple):
+class ChainParts(NamedTuple):
     """How a chain makes a row's tokens into vectors or scores."""
 
     pooling: str
@@ -203,7 +203,7 @@ class Parts(NamedTuple):
     chats: bool = False  # rows are written by a chat template
 
 
-def read_parts(folder: Path, modules: Sequence[Module], *, has_prompt: bool) -> Parts:
+def read_parts(folder: Path, modules: Sequence[Module], *, has_prompt: bool) -> ChainParts:
     """The parts of a chain that is computed here. Raises `Unread` for any other, and for one that
     leaves out a prompt that texts have."""
     transformer, pooling, rest = parts_of(modules)
@@ -212,7 +212,7 @@ def read_parts(folder: Path, modules: Sequence[Module], *, has_prompt: bool) -> 
     mode, reads_prompt = pooling_of(folder, pooling)
     if has_prompt and not reads_prompt:
         raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
-    return Parts(mode, tuple(steps_of(folder, rest)), chats)
+    return ChainParts(mode, tuple(steps_of(folder, rest)), chats)
 
 
 def parts_of(modules: Sequence[Module]) -> tuple[Module, Module, list[Module]]:
