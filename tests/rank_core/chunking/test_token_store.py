@@ -66,9 +66,13 @@ def test_tokens_take_two_bytes_where_the_vocabulary_allows_and_are_int32_to_read
 
 
 def test_other_contents_or_another_tokenizer_make_another_store(tokenizer):
-    def folder(content_hash, some):
-        return open_token_store(DOCUMENTS, content_hash=content_hash, tokenizer=some).folder
+    def folder(content_hash, some, **before):
+        return open_token_store(
+            DOCUMENTS, content_hash=content_hash, tokenizer=some, **before
+        ).folder
 
     other = train_tokenizer(["amber birch"], 60)
     assert tokenizer_hash(other) != tokenizer_hash(tokenizer)
-    assert len({folder("x", tokenizer), folder("y", tokenizer), folder("x", other)}) == 3
+    stores = [folder("x", tokenizer), folder("y", tokenizer), folder("x", other)]
+    stores += [folder("x", tokenizer, before=prompt) for prompt in ("amber ", "birch ")]
+    assert len({*stores}) == 5

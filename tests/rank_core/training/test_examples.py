@@ -3,6 +3,7 @@
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Chunking, Training, TrialConfig
+from rank_core.training import examples
 from rank_core.training.examples import (
     TrainingGroup,
     TrainingQueries,
@@ -300,3 +302,38 @@ def test_lists_that_leave_no_pair_are_refused(settings, word, tmp_path, monkeypa
     write_run(tmp_path / "teacher.run", {"both": {"a": 9.0, "c": 4.0}, "graded": {"a": 1.0}}, "t")
     with pytest.raises(BadInput, match=word):
         usable(**settings)
+
+
+FILTERED = {"training.teacher": "teacher.run", "training.negatives_share": 0.9}
+OTHER_ROWS = {
+    "nothing": ({}, False),
+    "the collection": ({"collection": "y"}, True),
+    "the candidates": ({"training.depth": 7}, True),
+    "those below": ({"training.negatives_below": 3}, True),
+    "the labels": ({"training.labels": "first-stage"}, True),
+    "the files of negatives": ({"training.negatives_from": ("teacher.run",)}, True),
+    "the teacher": (FILTERED | {"training.teacher": "other.run"}, True),
+    "the share": (FILTERED | {"training.negatives_share": 0.8}, True),
+    "the margin": (FILTERED | {"training.negatives_margin": 0.1}, True),
+    "the rate": ({"training.backbone_learning_rate": 0.5}, False),
+}
+"""{what differs: (its settings, whether the rows are others)}."""
+
+
+@pytest.mark.parametrize("what", OTHER_ROWS)
+def test_whatever_changes_the_rows_changes_the_key_of_the_cache(what, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("teacher.run", "other.run"):
+        (tmp_path / name).write_text(f"q Q0 d 1 {len(name)} x\n")
+    monkeypatch.setattr(examples, "cached_directory", lambda kind, key, build: Path(kind, key))
+
+    def folder(settings):
+        named = {"collection": "x", "training.loss": "margin-mse"} | settings
+        inputs = SimpleNamespace(
+            collection=SimpleNamespace(content_hash=named.pop("collection")), tokens=None
+        )
+        return examples._rows_folder(inputs, TrialConfig().override(named))
+
+    settings, differs = OTHER_ROWS[what]
+    usual = {name: FILTERED[name] for name in FILTERED if settings.keys() & FILTERED.keys()}
+    assert (folder(usual) != folder(settings)) == differs
