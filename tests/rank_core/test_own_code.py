@@ -113,6 +113,13 @@ def test_the_hash_follows_the_class_and_all_own_modules_that_it_imports(write):
         assert source_hash("h_model:X") == first
     read = [name for name, changed in changes.items() if changed]
     assert read == [name for name in SOURCES if name not in ("h_pkg/unused.py", "h_else.py")]
+    # A line that moves from the end of a module to the start of the next is a change.
+    write({"h_helper.py": SOURCES["h_helper.py"] + "# moved\n"})
+    before = source_hash("h_model:X")
+    write(
+        {"h_helper.py": SOURCES["h_helper.py"], "h_model.py": "# moved\n" + SOURCES["h_model.py"]}
+    )
+    assert source_hash("h_model:X") != before
 
 
 def test_modules_and_whole_packages_travel_and_what_is_installed_does_not(write, tmp_path):

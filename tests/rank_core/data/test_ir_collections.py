@@ -131,6 +131,7 @@ def test_gov2_needs_a_run_and_keeps_its_documents(written, ir_home):
     ]
     assert collection.documents["GX000-00-0000003"].split() == "Page 3 text of 00 3".split()
     assert sum(len(split.queries) for split in collection.splits.values()) == 12
+    assert load_collection("gov2-title/fold1").content_hash != collection.content_hash
     train = collection.splits["train"]
     # A relevant page that the collection lacks counts when measuring, and is not trained on.
     assert all("GX000-01-0000009" not in judged for judged in train.qrels.values())

@@ -8,7 +8,7 @@ import pytest
 from rank_core.data.folder import load_folder
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.retrieval.collection import asked_evidence, cuts_of, has_titles
+from rank_core.retrieval.collection import asked_evidence, cuts_of, has_titles, titles_of
 from rank_core.retrieval.evidence import Place
 from rank_core.settings.config import Chunking, TrialConfig
 
@@ -53,6 +53,24 @@ def test_each_chunk_has_the_title_of_its_document_before_it(folder):
         ("a title", "open the file"),
         ("a title", "read a line"),
         ("", "read a line"),
+    ]
+
+
+def test_equal_texts_with_other_titles_are_cut_anew(folder, tmp_path):
+    other = {"doc_id": "d2", "title": "a line", "text": "read"}
+    rows = [
+        {"doc_id": "d1", "title": "a title", "text": "open the file"},
+        {"doc_id": "d1", "text": "a title\nopen the file"},
+    ]
+    found = []
+    for row in rows:
+        own = folder(row, other)
+        found.append(texts_of(own, TITLED))
+        own.rename(tmp_path / f"titled {len(found)}")
+        titles_of.cache_clear()
+    assert found == [
+        [("a title", "open the file"), ("a line", "read")],
+        [("", "a title\nopen the file"), ("a line", "read")],
     ]
 
 
