@@ -92,7 +92,8 @@ def test_published_values_are_those_of_their_pages():
     assert values("lce") == [("RR@100", (0.434,))]
     # Printed tables, of which a reference has the rows of its cells and the columns of its sets.
     assert values("zhang2021") == [("nDCG@20", (v,)) for v in (0.4767, 0.5303, 0.449, 0.51)]
-    assert values("keyb")[0] == ("nDCG@20", (0.4678,)) and len(values("keyb")) == 8
+    assert values("keyb")[:2] == [("nDCG@20", (v,)) for v in (0.4678, 0.4803)]
+    assert len(values("keyb")) == 9
     of_dl = [own for own in of_file("boytsov2022").published if own.collection != "robust04-title"]
     parade = {"model.name": "parade-avg", "model.backbone": "bert-base-uncased"}
     found = {own.collection: own.values for own in of_dl if parade.items() <= own.settings.items()}
