@@ -51,6 +51,7 @@ from sweeps.launch.command import dry_run, launch
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS, written
 from sweeps.plan.options import TOLD
+from sweeps.plan.samplers import text_of
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
 from sweeps.store.sweep_file import opened
@@ -166,11 +167,17 @@ def _flags(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     for one in flags:
         if one not in FLAGS:
             raise unknown("flag of a sweep", one, FLAGS)
-    given = {
-        one: reference_of(own, one) if one == "model" and is_object(own) else own
-        for one, own in flags.items()
-    }
+    given = {one: _named(one, own) for one, own in flags.items()}
     return {one: optional(_OF_FLAGS[FLAGS[one].kind])(one, own) for one, own in given.items()}
+
+
+def _named(name: str, value: Any) -> Any:
+    """A flag's value; of a class and of a sampler of Optuna, the text that names it."""
+    if name == "model" and is_object(value):
+        return reference_of(value, name)
+    if name == "search" and callable(getattr(value, "sample_relative", None)):
+        return text_of(value)
+    return value
 
 
 def _callbacks(name: str, value: Any) -> tuple[object, ...]:
@@ -245,10 +252,11 @@ def run(
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
     `confirm=True`. `collection` is a name, a folder or a `Collection`; `model` and the settings
     model.name, training.loss and evaluation.measures take a class or a function, also of a
-    notebook, which workers get by value. `callbacks` are objects whose methods started(name,
-    config), reported(name, {metric: value}, step), finished(name, config) and failed(name, config)
-    are called. Trials that failed are named in the lines it prints, and in `trials`. Raises
-    `BadInput`, also where no trial has finished.
+    notebook, which workers get by value. `search` is a name or a sampler of Optuna, which draws by
+    `search_seed` and not by its own. `callbacks` are objects whose methods started(name, config),
+    reported(name, {metric: value}, step), finished(name, config) and failed(name, config) are
+    called. Trials that failed are named in the lines it prints, and in `trials`. Raises `BadInput`,
+    also where no trial has finished.
 
     Examples:
         >>> import ranksweep

@@ -1,7 +1,10 @@
 """The flags of a sweep as keywords, for editors and type checkers. Generated from
 sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
 
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 
 class SweepFlags(TypedDict, total=False):
@@ -27,9 +30,9 @@ class SweepFlags(TypedDict, total=False):
     num_seeds: int
     """seeds 1 to N (default: 3)"""
 
-    search: str
-    """grid, random, tpe, gp, race, asha (default: grid); asha needs Ray, and another run may
-    stop other trials"""
+    search: "str | BaseSampler"
+    """grid, random, tpe, gp, race, asha (default: grid), or a sampler of Optuna,
+    QMCSampler(scramble=True); asha needs Ray, and another run may stop other trials"""
 
     num_configs: int
     """number of configurations besides the baseline"""

@@ -7,10 +7,15 @@ from sweeps.plan.flags import FLAGS, Flag
 
 APART = ("collection", "backbone", "seeds")
 """Flags that are arguments of their own."""
+OBJECTS = {"model": "str | type", "search": '"str | BaseSampler"'}
+"""{flag that an object can be given for: its type}."""
 HEAD = '''"""The flags of a sweep as keywords, for editors and type checkers. Generated from
 sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
 
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 
 class SweepFlags(TypedDict, total=False):
@@ -31,8 +36,8 @@ def _keyword(flag: Flag) -> str:
     kind = flag.kind.__name__
     if flag.choices:
         kind = f"Literal[{', '.join(map(_quoted, flag.choices))}]"
-    elif flag.name == "model":
-        kind = "str | type"
+    elif flag.name in OBJECTS:
+        kind = OBJECTS[flag.name]
     words = " ".join(flag.help.replace("%(default)s", str(flag.default)).replace(
         "%(default)g", str(flag.default)).split())  # fmt: skip
     lines = textwrap.wrap(words, 88)

@@ -32,7 +32,8 @@ DEFAULT_BACKBONE = (
     "a Hugging Face id or a folder (default: all-MiniLM-L6-v2; over python-docs tiny-docs)"
 )
 SEARCH_HELP = (
-    f"{', '.join(SEARCHES)} (default: grid); asha needs Ray, and another run may stop other trials"
+    f"{', '.join(SEARCHES)} (default: grid), or a sampler of Optuna, QMCSampler(scramble=True); "
+    "asha needs Ray, and another run may stop other trials"
 )
 INTERPOLATE_HELP = (
     "add rows interpolated with the first stage; best: those of the baseline and the best on dev"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
+from sweeps.plan.samplers import check_sampler, is_sampler
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ SEARCHES: dict[str, SearchKind] = {
     "asha": SearchKind("sweeps.search.asha:AshaSearch", takes=("eta", "min_epochs"), stops=True,
                        fewest_configs=2),
 }  # fmt: skip
+SAMPLED = SEARCHES["tpe"]
+"""What a sampler of Optuna that is named by its text is."""
 AT_ONCE = 4
 """Proposed configurations that run at a time, if that fills the slots: a proposal ignores running
 ones."""
@@ -56,8 +59,8 @@ class SearchSettings:
 
     @property
     def kind(self) -> SearchKind:
-        """The entry of `SEARCHES`."""
-        return SEARCHES[self.name]
+        """The properties of the search."""
+        return search_kind(self.name)
 
     def filling(self, slots: int, num_seeds: int) -> "SearchSettings":
         """The settings with as many proposals at a time as fill the slots, and one more while the
@@ -65,14 +68,21 @@ class SearchSettings:
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
 
+def search_kind(name: str) -> SearchKind:
+    """The properties of the search of a name, or of the text of a sampler."""
+    return SAMPLED if is_sampler(name) else SEARCHES[name]
+
+
 def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
     """The settings of a command line, None where not given. Raises `BadInput` where they contradict
     each other."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
-    if name not in SEARCHES:
+    if is_sampler(name):
+        check_sampler(name)
+    elif name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
-    kind, number = SEARCHES[name], own.get("num_configs")
+    kind, number = search_kind(name), own.get("num_configs")
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
     if foreign := [key for key in own if key not in ("name", "num_configs", "seed", *kind.takes)]:
         owner = next(other for other, row in SEARCHES.items() if foreign[0] in row.takes)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
@@ -34,9 +34,9 @@ from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.seeding import derive
 from sweeps.plan.description import described_cells
-from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Removed, Trial
+from sweeps.plan.samplers import is_sampler, sampler_of
 from sweeps.plan.search_space import Space
 from sweeps.search.search import Block, Decision, Search, StatusOf, dev_values, source
 from sweeps.store.records import Records
@@ -45,8 +45,17 @@ from sweeps.terminal.text import numbered
 
 AT_RANDOM = 10
 """The number of ended proposals below which a proposal is drawn at random."""
-Seen = tuple[Mapping[str, Any], float | None, bool]
-"""Values of an earlier proposal, its dev value, and True if it has ended."""
+
+
+class Proposal(NamedTuple):
+    """The values of settings, and what a sampler has noted for itself: a generation, a state."""
+
+    values: Mapping[str, Any]
+    notes: Mapping[str, Any]
+
+
+Seen = tuple[Proposal, float | None, bool]
+"""An earlier proposal, its dev value, and True if it has ended."""
 ASKS = 50
 """Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
 or have run."""
@@ -59,15 +68,15 @@ class ProposingSearch(Search):
         super().__init__(plan, known, records)
         self._at_once, self._most = plan.search.at_once, plan.search.num_configs or 0
         self._path = f"search-{_identity(plan)}.json"
-        self._points: list[Settings] = []
-        self._refused: list[Settings] = []
+        self._points: list[Proposal] = []
+        self._refused: list[Mapping[str, Any]] = []
         self._exhausted = False
         self._shown: list[bool] = []  # which proposals had ended in the last study
         self._values: dict[str, float | None] = {}  # of ended cells
         # Proposals on disk are facts: a newer Optuna, which would propose otherwise, does not
         # change a sweep that has begun.
-        for point in self._read()[: self._most]:
-            if not self._accept(point):
+        for proposal in self._read()[: self._most]:
+            if not self._accept(proposal):
                 break  # a newer version rejects it: later proposals are made again
 
     @classmethod
@@ -77,8 +86,9 @@ class ProposingSearch(Search):
         most = search.num_configs
         yield "search", f"{search.name}: up to {most} configurations of {source(plan)}"
         without = search.at_once - 1
-        yield "", f"the first {AT_RANDOM + without} at random, later ones by the dev values"
-        yield "", f"of all earlier ones but the last {without};"
+        if not is_sampler(search.name):
+            yield "", f"the first {AT_RANDOM + without} at random, later ones by the dev values"
+            yield "", f"of all earlier ones but the last {without};"
         yield "", f"at most {plan.max_trials} trials, of which these are known:"
 
     def decide(self) -> Decision:
@@ -144,16 +154,16 @@ class ProposingSearch(Search):
         return max(0, len(self._points) - self._at_once + 1)
 
     def _propose(self) -> None:
-        for point in self._candidates():
-            if point in self._refused:
+        for proposal in self._candidates():
+            if proposal.values in self._refused:
                 continue
-            if self._accept(point):
+            if self._accept(proposal):
                 self._write()
                 return
-            self._refused.append(point)
+            self._refused.append(proposal.values)
         self._exhausted = True
 
-    def _candidates(self) -> Iterator[Settings]:
+    def _candidates(self) -> Iterator[Proposal]:
         """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
         # A stream for each proposal: a resumed search draws what an uninterrupted one would.
@@ -162,12 +172,15 @@ class ProposingSearch(Search):
         # every order of ends.
         ended = [earlier < self._num_used for earlier in range(number)]
         proposals = propose(search.name, space, list(self._seen(ended)), seed=seed % 2**32)
-        for values in itertools.islice(proposals, ASKS):
+        # A sampler that counts its draws repeats the earlier ones first.
+        asks = ASKS + number * is_sampler(search.name)
+        for values, notes in itertools.islice(proposals, asks):
             if (point := space.point(values)) is not None:
-                yield point
+                yield Proposal(point, notes)
         # Where most of the space is infeasible the model repeats itself; chance still finds the
         # rest.
-        yield from itertools.islice(space.drawn(seed), DRAWS)
+        for point in itertools.islice(space.drawn(seed), DRAWS):
+            yield Proposal(point, {})
 
     def _seen(self, ended: Sequence[bool]) -> Iterator[Seen]:
         for cell, point, over in zip(self._proposals, self._points, ended, strict=True):
@@ -189,20 +202,23 @@ class ProposingSearch(Search):
         for seed in seeds:
             yield Trial(cell, seed)
 
-    def _accept(self, point: Settings) -> bool:
-        plan = extended(self.plan, point)
+    def _accept(self, proposal: Proposal) -> bool:
+        plan = extended(self.plan, proposal.values)
         if isinstance(plan, Removed):
             return False
         self.plan = plan
-        self._points.append(point)
+        self._points.append(proposal)
         return True
 
-    def _read(self) -> list[Settings]:
+    def _read(self) -> list[Proposal]:
         content = self.records.read_file(self._path)
         if content is None:
             return []
         try:
-            return [dict(proposal["point"]) for proposal in parsed_json(content)["proposals"]]
+            return [
+                Proposal(dict(own["point"]), dict(own.get("notes", {})))
+                for own in parsed_json(content)["proposals"]
+            ]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "
@@ -212,8 +228,8 @@ class ProposingSearch(Search):
     def _write(self) -> None:
         """All proposals, including those of an earlier command for more configurations."""
         proposals = [
-            {"point": dict(point), "cell": cell.cell}
-            for point, cell in zip(self._points, self._proposals, strict=True)
+            {"point": dict(point), "cell": cell.cell} | ({"notes": dict(notes)} if notes else {})
+            for (point, notes), cell in zip(self._points, self._proposals, strict=True)
         ]
         content = json.dumps({"proposals": proposals}, indent=1)
         self.records.write_file(self._path, content.encode())
@@ -226,9 +242,7 @@ def _identity(plan: Plan) -> str:
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
 
 
-def propose(
-    name: str, space: Space, seen: Sequence[Seen], *, seed: int
-) -> Iterator[dict[str, Any]]:
+def propose(name: str, space: Space, seen: Sequence[Seen], *, seed: int) -> Iterator[Proposal]:
     """An endless sequence of values for the settings of the space. Later proposals avoid the
     neighbourhood of rejected ones. Maximises; a value of None is a failure."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -236,23 +250,28 @@ def propose(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # Settings interact: the effect of a stride depends on its window.
-        sampler: optuna.samplers.BaseSampler = (
-            optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
-            if name == "gp"
-            else optuna.samplers.TPESampler(
-                # `constant_liar`: running proposals count as bad ones, or parallel proposals would
-                # be nearly equal.
-                seed=seed,
-                n_startup_trials=AT_RANDOM,
-                multivariate=True,
-                constant_liar=True,
-            )
-        )
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        for values, value, ended in seen:
-            study.add_trial(_study_trial(values, value, ended, distributions))
+        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
+        for proposal, value, ended in seen:
+            study.add_trial(_study_trial(proposal, value, ended, distributions))
         while True:
-            yield study.ask(distributions).params
+            values = study.ask(distributions).params
+            noted = study.get_trials(deepcopy=False)[-1].system_attrs if is_sampler(name) else {}
+            yield Proposal(values, noted)
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if is_sampler(name):
+        return sampler_of(name, seed)
+    if name == "gp":
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
+    return optuna.samplers.TPESampler(
+        # `constant_liar`: running proposals count as bad ones, or parallel proposals would be
+        # nearly equal.
+        seed=seed,
+        n_startup_trials=AT_RANDOM,
+        multivariate=True,
+        constant_liar=True,
+    )
 
 
 def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
@@ -263,14 +282,14 @@ def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[s
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         storage = JournalStorage(JournalFileBackend(str(path)))
         study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
-        for label, (values, value, ended) in proposals:
-            trial = _study_trial(values, value, ended, distributions)
+        for label, (proposal, value, ended) in proposals:
+            trial = _study_trial(proposal, value, ended, distributions)
             trial.set_user_attr("label", label)
             study.add_trial(trial)
 
 
 def _study_trial(
-    values: Mapping[str, Any],
+    proposal: Proposal,
     value: float | None,
     ended: bool,
     distributions: dict[str, BaseDistribution],
@@ -278,9 +297,15 @@ def _study_trial(
     state = TrialState.RUNNING if not ended else TrialState.COMPLETE
     if ended and value is None:
         state = TrialState.FAIL
-    params = {name: values.get(name) for name in distributions}
+    params = {name: proposal.values.get(name) for name in distributions}
     result = value if ended else None
-    return create_trial(state=state, value=result, params=params, distributions=distributions)
+    return create_trial(
+        state=state,
+        value=result,
+        params=params,
+        distributions=distributions,
+        system_attrs=dict(proposal.notes),
+    )
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:

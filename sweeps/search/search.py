@@ -17,7 +17,7 @@ from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from sweeps.plan.description import described_cells
 from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Trial
-from sweeps.plan.search_options import SEARCHES
+from sweeps.plan.search_options import search_kind
 from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
@@ -289,8 +289,8 @@ def dev_values(records: Records, trial: Trial) -> Floats:
 
 
 def search_class(name: str) -> type[Search]:
-    """The class of the search called `name`, imported now."""
-    module, _, kind = SEARCHES[name].path.partition(":")
+    """The class of the search called `name`, or of a sampler, imported now."""
+    module, _, kind = search_kind(name).path.partition(":")
     search: type[Search] = getattr(import_module(module), kind)
     return search
 

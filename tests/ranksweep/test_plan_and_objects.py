@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from optuna.samplers import TPESampler
 
 import ranksweep
 from docs.tools import flags_module
@@ -226,6 +227,20 @@ def test_a_plan_is_frames(backbone_folder, tmp_path):
     for line in planned.lines.itertuples():
         assert " ".join(f"{line.about} {line.text}".split()) in printed
     assert not (tmp_path / "results").exists()
+
+
+def test_a_sampler_of_optuna_is_a_search(backbone_folder, tmp_path):
+    planned = ranksweep.plan(
+        "window_stride",
+        collection=collection(),
+        backbone=backbone_folder,
+        search=TPESampler(n_ei_candidates=8, seed=3),
+        num_configs=2,
+        engine="local",
+        storage=tmp_path / "results",
+        machines="4xL4@10",
+    )
+    assert "TPESampler(n_ei_candidates=8): up to 2" in " ".join(planned.lines["text"])
 
 
 def test_keywords_are_the_flags_of_the_command():

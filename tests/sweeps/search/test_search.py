@@ -4,6 +4,7 @@ A finished trial is made up: its folder in the store, with per-query values on d
 """
 
 import itertools
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.plan import Plan, PlanLine
 from sweeps.plan.search_space import Range, Space, parse_range
-from sweeps.search.proposing import propose
+from sweeps.search.proposing import Proposal, propose
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Listed, Search, search_class
 from tests.benchmarks.schedule import Cluster, InPlanOrder, Lengths, clusters, simulated
@@ -84,7 +85,12 @@ def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp
     assert {done[cell] for cell in search.race().live} == {6}
 
 
-@pytest.mark.parametrize("words", [("race",), ("tpe", "--num-configs", "5")])
+GENERATIONS = "NSGAIISampler(population_size=2)"
+
+
+@pytest.mark.parametrize(
+    "words", [("race",), ("tpe", "--num-configs", "5"), (GENERATIONS, "--num-configs", "6")]
+)
 def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, words):
     plan = plan_of("--num-seeds", "4", *SIX, "--search", *words)
     whole = Player(tmp_path / "whole", plan, good_small_windows).play()
@@ -95,6 +101,11 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
             break
     assert names(search) == names(whole)
     assert search.described() == whole.described()
+    assert search.described()["name"] == words[0]
+    for path in player.records.folder.glob("search-*.json"):
+        noted = [own.get("notes", {}) for own in json.loads(path.read_text())["proposals"]]
+        generations = {value for notes in noted for value in notes.values()}
+        assert (max(generations, default=0) > 0) is (words[0] == GENERATIONS)
 
 
 @pytest.mark.parametrize("words", [("race",), ("tpe", "--num-configs", "5")])
@@ -107,7 +118,7 @@ def test_a_growing_and_shrinking_cluster_changes_no_decision(plan_of, tmp_path, 
     assert search.described() == fixed.described()
 
 
-@pytest.mark.parametrize("name", ["tpe", "gp"])
+@pytest.mark.parametrize("name", ["tpe", "gp", "QMCSampler(scramble=True)"])
 def test_proposals_depend_on_no_order_of_ends_and_are_a_study_that_optuna_opens(
     plan_of, tmp_path, name
 ):
@@ -142,7 +153,8 @@ def test_a_proposal_uses_dev_values_once_ten_have_ended(name):
     space = Space(({},), {"c": Range(0.0, 1.0, log=False, whole=False)})
 
     def proposed(number, values):
-        seen = [({"c": i / 10}, float(values[i]), True) for i in range(number)]
+        known = [Proposal({"c": i / 10}, {}) for i in range(number)]
+        seen = [(proposal, float(values[i]), True) for i, proposal in enumerate(known)]
         return next(propose(name, space, seen, seed=1))
 
     rising, falling = range(10), range(10, 0, -1)
