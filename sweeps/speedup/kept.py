@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rank_core.parsing import parsed_json
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import Timed
 from sweeps.store.records import Records
@@ -22,16 +23,18 @@ class Kept:
         self._records, self._facts = records, facts
 
     def find(self, group: Mapping[str, Any], repeat: int) -> Timed | None:
-        """What an earlier command measured, if it did."""
-        content = self._records.read_file(self._file(group, repeat))
-        if content is None:
+        """What an earlier command measured; None where it did not, or its file is damaged."""
+        if (content := self._records.read_file(self._file(group, repeat))) is None:
             return None
-        found = json.loads(content)
-        timing: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in found.pop("timing").items()
-        }
-        return Timed(Timing(**timing), **found)
+        try:
+            found = parsed_json(content.decode())
+            timing: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in found.pop("timing").items()
+            }
+            return Timed(Timing(**timing), **found)
+        except (ValueError, TypeError, AttributeError, KeyError):
+            return None
 
     def keep(self, group: Mapping[str, Any], repeat: int, measured: Timed) -> None:
         """Writes what was measured, whole or not at all."""

@@ -137,7 +137,9 @@ def test_what_was_found_is_written_and_the_exit_code_tells_the_rest(
     assert max(len(line) for line in said.splitlines() if "/" not in line) <= 100
 
 
-def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(pretended, capsys):
+def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
+    pretended, tmp_path, capsys
+):
     measured = []
 
     def interrupted_at(number):
@@ -160,6 +162,12 @@ def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(pretend
     assert [row["processes"] for row in rows] == [2, 2] and rows[0]["devices"] == "A100"
     said = capsys.readouterr().out
     assert said.count("by an earlier command") == 3 and said.count("running ") == 1
+    damaged, other, *_ = sorted((tmp_path / "scaling" / "groups").iterdir())
+    damaged.write_text(damaged.read_text()[:-20])
+    other.write_text("{}")
+    pretended({}, *words, then=interrupted_at(9))
+    assert len(measured) == 6  # both again
+    del measured[4:]
     pretended({}, *words, "training.batch_size=8", then=interrupted_at(9))
     assert measured == [1, 2, 1, 2] * 2  # another setting is measured anew
     pretended({}, "--num-workers", "1,2", "--repeats", "3", then=interrupted_at(10))
