@@ -19,6 +19,7 @@ from rank_core.data.trec import write_qrels, write_queries
 from sweeps.__main__ import COMMANDS, main
 from sweeps.commands.known import sweep_names as sweeps
 from sweeps.plan.next_command import our_command
+from sweeps.systems import choice
 from tests.sweeps.conftest import quick_reports
 from tests.sweeps.launch.test_test_sets import other_texts
 from tests.sweeps.printed import ROOT, VALUE, printed
@@ -31,7 +32,7 @@ RUN = {
     "rank_core/data/trec.py:require_identifier": "tests/sweeps/commands/test_convert.py",
     "rank_core/data/vocabulary.py:Reading.remedy": "tests/rank_core/data/test_advice.py",
     "rank_core/data/folder.py:_undivided": "test_files_of_one_folder_are_split_as_printed",
-    "sweeps/commands/bundle.py:main": "test_a_bundle_is_verified_by_the_printed_command",
+    "sweeps/commands/bundling.py:_say_bundled": "test_a_bundle_is_verified_by_the_printed_command",
     "sweeps/commands/compare/command.py:main": "test_a_comparison_is_made_again",
     "sweeps/commands/design.py:command_of": "test_a_design_leads_to_its_sweep",
     "sweeps/commands/export.py:_cell": "test_a_seed_that_is_missing_is_trained",
@@ -340,6 +341,7 @@ def test_what_split_wrote_is_examined(place, collection_folder, shell, monkeypat
     write_qrels(Path("q.trec"), {q: own for split in splits for q, own in split.qrels.items()})
     write_queries(Path("q.tsv"), {q: text for one in splits for q, text in one.queries.items()})
     files = ("--qrels", "q.trec", "--queries", "q.tsv", "--docs", collection_folder / "docs.jsonl")
+    monkeypatch.setattr("rank_core.encoders.hub.DEFAULT", "tiny-docs")  # no network here
     shell.run_printed(shell.run("split", *files, "--to", "mine"), "doctor")
 
 
@@ -371,7 +373,13 @@ def test_mlflow_gets_what_it_lacks(place, inputs, shell, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_winner_that_is_the_baseline_is_exported(copy, inputs, shell):
+def test_a_winner_that_is_the_baseline_is_exported(copy, inputs, shell, monkeypatch):
+    every = choice._candidates
+    monkeypatch.setattr(
+        choice,
+        "_candidates",
+        lambda *sweep, **how: [one for one in every(*sweep, **how) if one.label == "FirstP 96"],
+    )
     text = shell.run("run", "window_stride", "--engine", "local", "--confirm", code=2)
     assert "the choice is the baseline" in text
     shell.run_printed(text, "export")
