@@ -515,11 +515,15 @@ def require_identifier(place: str, kind: str, name: str) -> None:
     if name.split() != [name] or len(name) > MAX_NAME or has_control(name):
         file = re.split(r":\d+|, ", place)[0]
         by_text = kind == "query_id" and len(name.split()) > 1 and os.path.isfile(file)
-        to = f"{shlex.quote(file)} --queries QUERIES --to NEW.trec"  # or NEW.run
+        to = f"{shlex.quote(file)} --queries QUERIES --to NEW.trec"
         raise BadInput(
             f"{place}: a {kind} must be one word without white space or control characters, of at "
             f"most {MAX_NAME} characters, found {shown(name)}"
-            + (f"; of texts of queries `ranksweep convert {to}` makes ids" if by_text else "")
+            + (
+                f"; of texts of queries `ranksweep convert {to}` makes ids (of a run: NEW.run)"
+                if by_text
+                else ""
+            )
         )
 
 

@@ -13,13 +13,12 @@ import io
 import math
 import os
 import re
-import shlex
 import shutil
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
@@ -34,13 +33,12 @@ from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.made.python_docs import EMBEDDED
 from rank_core.data.named_files import named_qrels
-from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_qrels, read_run, write_qrels
 from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
-from rank_core.files import atomic_write, file_sha256, write_json
+from rank_core.files import atomic_write, file_sha256
 from rank_core.models.kept_files import CHUNK_SCORES, EVIDENCE, INDEX, SELECTED_BLOCKS
 from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.parsing import parsed_json
@@ -59,20 +57,16 @@ from sweeps.store.sweep_file import (
     INTERPOLATED,
     SweepFile,
     find_sweep,
-    opened,
     read_sweep_file,
-    send,
 )
-from sweeps.systems.access import access_hash, record_access
+from sweeps.systems.access import access_hash
 from sweeps.systems.access_log import ACCESS_FILE, Access, read_accesses, write_accesses
 from sweeps.systems.derived import with_interpolated
-from sweeps.systems.interpolation import missing_input
 from sweeps.systems.load import Sweep, keeps_chunk_scores, load_sweep, trial_config
-from sweeps.terminal.command_line import Need, Parser, check_writable, needing
-from sweeps.terminal.text import say
 
 SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
+COMPARISON = "comparison.json"  # of the folder of `compare --out`, and of its bundle
 RUNS = tuple(f"{split}.run.gz" for split in EVALUATED)
 TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
 TRIAL_FILES |= {INDEX, EVIDENCE, SELECTED_BLOCKS}  # of some models
@@ -107,60 +101,6 @@ class Manifest:
     matplotlib: str = ""  # the version that drew the figures; unknown before 0.4
 
 
-def main(argv: Sequence[str]) -> int:
-    """Write a finished sweep into one zip file: settings, versions, runs, per-query values, report
-    and checksums. `ranksweep verify FILE` recomputes all of its numbers. The same sweep gives the
-    same bytes.
-
-    Judgments that come with ranksweep are included. Those of ir_datasets have other licences and
-    are only hashed. Those of your own folder are hashed unless you add --qrels include."""
-    given = parser().parse_args(argv)
-    if given.to.suffix != ".zip" or given.to.exists():
-        raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
-    check_writable("the folder of --to", given.to.parent)
-    with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
-        sweep, folder = load_sweep(records), Path(temporary)
-        if sweep.scores.empty:
-            raise BadInput(f"{given.sweep} has no finished trial, so there is nothing to bundle")
-        if missing := missing_input(sweep):
-            raise BadInput(f"{given.sweep}: {missing}")
-        accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
-        send(records, ACCESS_FILE)
-        collection = _collection_of(sweep)
-        qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(FORMAT, installed(), qrels, given.by, version("matplotlib"))
-        stage(sweep, folder, about, accesses)
-        write_json(folder / MANIFEST, asdict(about))
-        given.to.parent.mkdir(parents=True, exist_ok=True)
-        write_zip(given.to, folder)
-        number = len(files_of(folder))
-    place = folder_and_fields(base_of(collection))[0]
-    if Path(place).is_absolute():
-        say(f"warning: config.json of every trial names the folder of your documents: {place}")
-    judgments = "its judgments" if qrels == "include" else "the hash of its judgments"
-    say(
-        f"bundled     {given.to}: {number} files, {given.to.stat().st_size:,} bytes, with "
-        f"{judgments}; ranksweep verify {given.to}"
-    )
-    return 0
-
-
-def parser() -> Parser:
-    """The arguments and flags of `ranksweep bundle`."""
-    parser = Parser("ranksweep bundle", main.__doc__)
-    add = parser.add_argument
-    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
-    add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
-    add(
-        "--qrels",
-        choices=("include", "hash"),
-        default="",
-        help="include the judgments, or only their SHA-256",
-    )
-    add("--by", default="", metavar="NAME", help="name of the submitter")
-    return parser
-
-
 def installed() -> str:
     """The version of ranksweep."""
     try:
@@ -183,7 +123,7 @@ def qrels_mode(collection: str, requested: str) -> str:
     return requested or "hash"
 
 
-def _collection_of(sweep: Sweep) -> str:
+def collection_of(sweep: Sweep) -> str:
     """The name, folder or expression by which the trials know their collection."""
     configs = [path for path in trial_files(sweep).values() if path.name == "config.json"]
     names = (parsed_json(config.read_bytes(), config).get("collection") for config in configs)
@@ -328,50 +268,6 @@ def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:
             yield name, stated.get(name, "none"), own.get(name, "none")
 
 
-def verify(argv: Sequence[str]) -> int:
-    """Check a bundle on any machine: its checksums; every per-query value against runs and
-    judgments; results.json, tables and pages against these values, by the program that makes a
-    report. Exit code 0: everything matches; 3: the first difference of each file is named. If the
-    bundle has only the hash of its judgments, name those of dev and test with --qrels, as files or
-    `ir:ID`; without them the per-query values are not checked. Judgments of --qrels replace those
-    in the bundle. No code that is in a bundle, or named by it, is run: the values of a custom
-    measure (MODULE:NAME) are recomputed only if --measure names it, which runs the module of that
-    name on this machine."""
-    given = verify_parser().parse_args(argv)
-    check_limit(given.max_mib)
-    fields = parse_fields(given.fields) if given.fields else {}
-    wrong = False
-    with own_measures(given.measure):
-        found = verdicts(
-            given.bundle, given.qrels, fields, measures=given.measure, max_mib=given.max_mib
-        )
-        for verdict, text in found:
-            say(f"{verdict:<12}{text}")
-            wrong = wrong or verdict == "wrong"
-    say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
-    return MISMATCH if wrong else 0
-
-
-def verify_parser() -> Parser:
-    """The arguments and flags of `ranksweep verify`."""
-    parser = Parser("ranksweep verify", verify.__doc__)
-    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="a bundle")
-    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="judgments to use")
-    fields_of = "field names of --qrels"
-    needing(
-        parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
-    )
-    add_measure(parser)
-    add_limit(parser)
-    return parser
-
-
-def add_measure(parser: Parser) -> None:
-    """The flag of measures whose modules may run."""
-    text = "your own measure, whose module is run; may be repeated"
-    parser.add_argument("--measure", action="append", default=[], metavar="MODULE:NAME", help=text)
-
-
 @contextmanager
 def own_measures(names: Sequence[str]) -> Iterator[None]:
     """A block that reads bundles and imports the modules of these measures alone. Raises `BadInput`
@@ -389,47 +285,19 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
     return sorted(m for m in {*measures} if is_reference(m) and not may_import(m))
 
 
-def add_limit(parser: Parser) -> None:
-    """The flag for the size that a bundle may unpack to."""
-    words = f"maximum size of an unpacked bundle in MiB (default: {MOST_MIB})"
-    parser.add_argument("--max-mib", type=int, default=MOST_MIB, metavar="MIB", help=words)
-
-
-def check_limit(max_mib: int) -> None:
-    """Refuses a limit that no bundle could meet."""
-    if not 1 <= max_mib <= 1 << 30:
-        raise BadInput(f"--max-mib must be a whole number of MiB from 1 on, got {max_mib}")
-
-
-def verdicts(
-    bundle: Path,
-    qrels: Sequence[str] = (),
-    fields: Fields | None = None,
-    *,
-    measures: Sequence[str] = (),
-    max_mib: int = MOST_MIB,
-) -> Iterator[tuple[str, str]]:
-    """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
-    Raises `BadInput` for another file, other judgments, and `measures` that it does not have."""
-    with unpacked(bundle, max_mib) as folder:
-        own = read_sweep_file(folder / SWEEP).measures
-        if strange := [name for name in measures if name not in own]:
-            raise BadInput(
-                f"--measure must be one of its measures ({', '.join(own)}): {strange[0]}"
-            )
-        yield from check_unpacked(folder, joined_judgments(qrels, fields))
-
-
 @contextmanager
-def unpacked(bundle: Path, max_mib: int = MOST_MIB) -> Iterator[Path]:
-    """Yields a temporary folder with a bundle's files. Errors while it is read become a `BadInput`
-    that names the bundle."""
+def unpacked(
+    bundle: Path, max_mib: int = MOST_MIB, holds: Sequence[str] = (SWEEP,)
+) -> Iterator[Path]:
+    """Yields a temporary folder with a bundle's files, one of which it `holds`. Errors while it is
+    read become a `BadInput` that names the bundle."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder, max_mib << 20)
-        if not (folder / SWEEP).is_dir():
+        if not any((folder / name).exists() for name in holds):
             raise BadInput(
                 f"{bundle} must be a zip file as `bundle` wrote it: there is no {SWEEP}/ at its top"
+                + (" but a comparison" if (folder / COMPARISON).exists() else "")
             )
         try:
             with at_most(max_mib << 20):  # its files are compressed themselves
@@ -501,7 +369,7 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
         return
     for difference in _otherwise_described(records, sweep, names):
         yield "wrong", f"{SWEEP}/{FILE}: {difference}"
-    yield from _compared(folder / "report", report_of(folder, about, values), about)
+    yield from compared(folder / "report", report_of(folder, about, values), about)
 
 
 def _may_hold(name: str, sweep: SweepFile, held: Collection[str]) -> bool:
@@ -524,20 +392,23 @@ def _may_hold(name: str, sweep: SweepFile, held: Collection[str]) -> bool:
     return inside in {FILE, ACCESS_FILE, str(TEXTS), facts, *judged, *runs}
 
 
-def _compared(folder: Path, report: Mapping[str, bytes], about: Manifest) -> Iterator[Verdict]:
-    """The verdicts on the files of a report against one that was made again. Figures are compared
-    where the same matplotlib draws them, else those that differ are named."""
+def compared(
+    folder: Path, report: Mapping[str, bytes], about: Manifest, place: str = f"{SWEEP}/report"
+) -> Iterator[Verdict]:
+    """The verdicts on the files of a report, at a `place` of the bundle, against one that was made
+    again. Figures are compared where the same matplotlib draws them, else those that differ are
+    named."""
     texts = sorted(name for name in report if Path(name).suffix not in PICTURES)
     yield "checked", f"{len(texts)} files of the report, from these values"
     for name in sorted({*files_of(folder)} - {*report}):
-        yield "wrong", f"{SWEEP}/report/{name}: the report of these values has no such file"
+        yield "wrong", f"{place}/{name}: the report of these values has no such file"
     others = []
     for name, own in sorted(report.items()):
         path = folder / name
         stated = path.read_bytes() if path.is_file() else b""
         if stated == own:
             continue
-        where = f"{SWEEP}/report/{name}"
+        where = f"{place}/{name}"
         if name in texts and (found := first_difference(name, stated.decode(), own.decode())):
             yield "wrong", f"{where}: {found}"
         elif not stated:

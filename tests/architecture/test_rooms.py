@@ -85,6 +85,7 @@ LATE = {
     ("ranksweep.results", "sweeps.commands.export"): "brings in torch",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
+    ("sweeps.commands.compare.command", "sweeps.commands.compare.bundled"): "draws",
     ("sweeps.report.comparison_files", "sweeps.report.files"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.latency", "sweeps.forecast.latency"): "brings in torch",

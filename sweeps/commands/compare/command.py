@@ -19,7 +19,7 @@ from rank_core.stats.scopes import check_probability
 from sweeps.commands.compare.bundles import Bundles
 from sweeps.commands.compare.gate import pass_gate
 from sweeps.plan.next_command import our_command
-from sweeps.report.comparison import compare_runs
+from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.report.comparison_files import (
     all_pairs,
     check_folder,
@@ -109,13 +109,15 @@ def main(argv: Sequence[str]) -> int:
     if given.tracking_uri and not has_mlflow(given.systems):
         raise BadInput(NO_MLFLOW)
     rule, tests = _rule(given), _tests(given)
+    tests = replace(tests, alpha=rule.level) if rule else tests
+    command = shown_path(our_command("compare", *argv))
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=[*map(shown_path, given.baseline)],
-        command=shown_path(our_command("compare", *argv)),
+        command=command,
         deterministic=[*map(shown_path, given.deterministic)],
-        tests=replace(tests, alpha=rule.level) if rule else tests,
+        tests=tests,
         **{name: vars(given)[name] for name in OPTIONS},
     )
     if not rule:
@@ -128,11 +130,38 @@ def main(argv: Sequence[str]) -> int:
         say("\n".join(ranks_text(comparison.analysis, ranks)))
     if given.out is not None:
         write_files(comparison, given.out, pairs, ranks, compact=given.compact)
+        _write_inputs(given, comparison, sets, tests, command)
         say(f"Page: {given.out / 'index.html'}")
     if rule:
         measured = replace(rule, measure=comparison.sweep.primary)
         return pass_gate(comparison, measured, given.out or Path(), reset=given.reset_looks)
     return 0
+
+
+def _write_inputs(
+    given: argparse.Namespace,
+    comparison: RunComparison,
+    sets: Mapping[str, Path],
+    tests: TestOptions,
+    command: str,
+) -> None:
+    """What `bundle` needs, into the folder of --out."""
+    from sweeps.commands.compare.bundled import write_inputs  # draws
+
+    write_inputs(
+        comparison,
+        given.out,
+        sets,
+        command=command,
+        tests=vars(tests),
+        options={
+            "baselines": [*map(shown_path, given.baseline)],
+            "deterministic": [*map(shown_path, given.deterministic)],
+            "measures": [*given.measures],
+            "digits": given.digits,
+        },
+        **{name: vars(given)[name] for name in ("compact", "ranks", "all_pairs")},
+    )
 
 
 def _tests(given: argparse.Namespace) -> TestOptions:

@@ -20,7 +20,8 @@ import pytest
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
-from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, verify, write_zip
+from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
+from sweeps.commands.bundling import verify
 from sweeps.report.figures import figures
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file

@@ -9,8 +9,8 @@ import pytest
 from rank_core.data.groups import document_clusters
 from rank_core.data.trec import read_qrels
 from ranksweep import load
-from sweeps.commands.bundle import main as bundle
-from sweeps.commands.bundle import verify
+from sweeps.commands.bundling import main as bundle
+from sweeps.commands.bundling import verify
 from sweeps.store.queries import read_query_facts, text_key
 from sweeps.store.sweep_file import read_sweep_file
 

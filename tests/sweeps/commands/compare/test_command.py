@@ -218,7 +218,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     shown = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in shown if str(out) not in line) <= 80
     texts = {"comparisons.csv", "index.html", "queries.html", "results.json"}
-    texts |= {"table.csv", "table.md", "table.tex"}
+    texts |= {"comparison.json", "table.csv", "table.md", "table.tex"}
     assert {path.name for path in out.iterdir()} == {*texts, "per_query.parquet", "plots"}
     expected = three(folder).analysis.comparisons
     rows = list(csv.DictReader((out / "comparisons.csv").open()))
