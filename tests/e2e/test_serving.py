@@ -86,7 +86,7 @@ def test_the_answer_is_exported_and_ranks_as_measured(served, reranker_folder, t
 
 def test_an_embedding_model_is_sent_to_the_sweep_of_chunk_sizes(tmp_path):
     base = TrialConfig()
-    backbone = replace(resolve_backbone(base.model.backbone), trained_head=None, folder=tmp_path)
+    backbone = replace(resolve_backbone("tiny-docs"), trained_head=None, folder=tmp_path)
     with pytest.raises(BadInput, match="`ranksweep run chunk_size` is for an embedding model"):
         grid(base.override(FIXED), backbone)
 

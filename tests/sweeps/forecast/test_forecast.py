@@ -130,7 +130,7 @@ def test_as_many_kinds_are_measured_as_begin_in_the_time_for_it(small_trial, mon
     def speed(config):
         clock[0] += 1.0
         measured.append(config.chunking.window)
-        return len(measured)
+        return module.Speed(1.0, 1.0, float(len(measured)), 1, "cpu")
 
     monkeypatch.setattr(module, "_speed", speed)
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
@@ -138,7 +138,7 @@ def test_as_many_kinds_are_measured_as_begin_in_the_time_for_it(small_trial, mon
     threads = torch.get_num_threads()
     for seconds, found in ((2.5, [1, 2, 3]), (0.0, [4])):  # one tells more than none
         monkeypatch.setattr(module, "MOST_SECONDS", seconds)
-        assert probe(windows, 1) == found
+        assert [one.start_seconds for one in probe(windows, 1)] == found
     assert measured == [40, 41, 42, 40] and torch.get_num_threads() == threads
 
 
