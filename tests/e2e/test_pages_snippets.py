@@ -40,7 +40,7 @@ _TEACHER, _TRACKERS = "tests/sweeps/commands/test_teach.py", "extras that tests 
 _OPENVINO = "an extra; tests/rank_core/encoders/test_openvino_runtime.py"
 LEFT_OUT = {
     **NOT_OURS,
-    "from sentence_transformers import": "an extra that tests do not have",
+    "from sentence_transformers": "an extra that tests do not have",
     "from torch.utils.tensorboard import SummaryWriter": _TRACKERS,
     "make": "installs",
     "mine = ranksweep.Collection.of": "tests/ranksweep/test_plan_and_objects.py",
