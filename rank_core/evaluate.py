@@ -154,11 +154,12 @@ def cutoff_of(name: str) -> int | None:
     return None if cutoff is None else int(cutoff)
 
 
-def condensed(qrels: Qrels, run: Run) -> Run:
-    """The run without unjudged documents (condensed lists, Sakai 2007)."""
+def condensed(qrels: Qrels, lists: Mapping[str, Iterable[str]]) -> Run:
+    """The judged documents of ranked lists, best first, with scores that fall by rank (condensed
+    lists, Sakai 2007)."""
     return {
-        query_id: {doc_id: score for doc_id, score in ranked.items() if doc_id in judged}
-        for query_id, ranked in run.items()
+        query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(doc_ids) if doc_id in judged}
+        for query_id, doc_ids in lists.items()
         if (judged := qrels.get(query_id))
     }
 

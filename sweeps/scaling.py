@@ -43,6 +43,7 @@ from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
+    devices_text,
     law_text,
     same_losses,
     scaling_rows,
@@ -113,7 +114,7 @@ def _scale(given: argparse.Namespace) -> int:
     timings = [group.timing for group in timed_groups]
     rows, unjudged = scaling_rows(timings), _unjudged(config, timed_groups[0].precision)
     law = law_text(rows, unjudged=unjudged)
-    say(f"\n{table_text(rows)}\n\n{law}\n{use_text(rows)}")
+    say(f"\n{table_text(rows)}\n\n{law}\n{use_text(rows)}{devices_text(rows)}")
     facts = {
         "cell": cell,
         "label": model_and_windows(config),

@@ -151,29 +151,27 @@ WRAPPERS = {"hits", "responses", "response", "results", _MTEB}
 def _predictions(place: str, record: Record) -> Iterator[tuple[str, Record]]:
     """The ranked documents of mteb's predictions. Raises `BadInput` where they are of several
     subsets or splits, whose queries may have the same ids, or of a task that does not rank."""
-    subsets = {name: own for name, own in record.items() if name != _MTEB}
-    try:
-        runs = {f"{one} {split}": run for one, own in subsets.items() for split, run in own.items()}
-        rows = {
-            name: [(q, doc, score) for q, ranked in run.items() for doc, score in ranked.items()]
-            for name, run in runs.items()
-        }
-    except AttributeError:
+    runs = {
+        f"{subset} {split}": run
+        for subset, splits in record.items()
+        if subset != _MTEB
+        for split, run in (splits.items() if isinstance(splits, dict) else [("", None)])
+    }
+    if len(runs) != 1:
+        raise BadInput(
+            f"{place}: mteb's predictions must be of one subset and one split, found "
+            f"{', '.join(map(shown, runs)) or 'none'}; keep one of them in a file of its own"
+        )
+    [(where, run)] = runs.items()
+    if not isinstance(run, dict) or not all(isinstance(ranked, dict) for ranked in run.values()):
         raise BadInput(
             f"{place}: mteb's predictions must be {{subset: {{split: {{query_id: {{doc_id: score}}"
             "}}}}, as its tasks of retrieval and reranking write them"
-        ) from None
-    if len(rows) != 1:
-        raise BadInput(
-            f"{place}: mteb's predictions must be of one subset and one split, found "
-            f"{', '.join(map(shown, rows)) or 'none'}; keep one of them in a file of its own"
         )
-    for where, found in rows.items():
-        for query_id, doc_id, score in found:
-            yield (
-                f"{place}, {where}, query {shown(query_id)}",
-                {"query_id": query_id, "doc_id": doc_id, "score": score},
-            )
+    for query_id, ranked in run.items():
+        named = f"{place}, {where}, query {shown(query_id)}"
+        for doc_id, score in ranked.items():
+            yield named, {"query_id": query_id, "doc_id": doc_id, "score": score}
 
 
 def hits_in(place: str, record: Record) -> Iterator[tuple[str, Record]]:

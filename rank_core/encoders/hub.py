@@ -8,7 +8,7 @@ from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, PICKLED
 from rank_core.encoders.shipped import TRAINED
 from rank_core.errors import BadInput
-from rank_core.files import file_sha256
+from rank_core.files import file_sha256, kept_while_unchanged
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
@@ -54,6 +54,7 @@ def _cached(name: str) -> Path | None:
     return None
 
 
+@kept_while_unchanged(maxsize=4)
 def _has_weights(folder: Path) -> bool:
     with suppress(OSError):
         return file_sha256(folder / WEIGHTS) == SHA256

@@ -7,7 +7,7 @@ may be larger than memory.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -45,10 +45,10 @@ class VectorStore:
     def __init__(self, model: str) -> None:
         self.model = model
 
-    def shards(self) -> list[Path]:
-        """The complete shards, in a fixed order."""
+    def shards(self, but: Container[Path] = ()) -> list[Path]:
+        """The complete shards but some, in a fixed order."""
         found = (cache_root() / KIND).glob(f"{self.model}-{'[0-9a-f]' * 16}")
-        return sorted(path for path in found if path.is_dir())
+        return sorted(path for path in found if path not in but and path.is_dir())
 
     def missing(self, key_N: Keys) -> NDArray[np.int64]:
         """The places of the first of each key without a vector, in ascending order."""
@@ -66,10 +66,10 @@ class VectorStore:
         process has stored in the meantime is left out: cells with common chunks run side by side.
         """
         parts = [places[start : start + SHARD] for start in range(0, len(places), SHARD)]
-        seen, stored = set[Path](), set[bytes]()
+        seen, stored = {*self.shards()}, set[bytes]()
         for part in reported(parts, f"vectors: shards of {SHARD:,} chunks"):
-            new = {*self.shards()} - seen
-            seen |= new
+            new = self.shards(but=seen)
+            seen.update(new)
             stored.update(_keys(new).tolist())
             part = part[[key not in stored for key in key_N[part].tolist()]]
             if not len(part):

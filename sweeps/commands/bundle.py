@@ -73,7 +73,6 @@ TRIAL_FILES |= {INDEX, EVIDENCE, SELECTED_BLOCKS}  # of some models
 """Files of every trial; `trial_files_of` adds those of some sweeps."""
 MOST_MIB = 512
 MOST_BYTES = MOST_MIB << 20  # of the files in a bundle from anyone; the flag --max-mib
-MISMATCH = 3  # exit code; 1 is an error of the program itself
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
 """Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
 numbers of tables and pages must be equal."""

@@ -17,7 +17,6 @@ from sweeps.commands.bundle import (
     COMPARISON,
     FORMAT,
     MANIFEST,
-    MISMATCH,
     MOST_MIB,
     SWEEP,
     Manifest,
@@ -40,6 +39,8 @@ from sweeps.systems.interpolation import missing_input
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
+
+MISMATCH = 3  # exit code; 1 is an error of the program itself
 
 
 def main(argv: Sequence[str]) -> int:
@@ -182,14 +183,19 @@ def verdicts(
     """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
     Raises `BadInput` for another file, other judgments, and `measures` that it does not have."""
     with unpacked(bundle, max_mib, holds=(SWEEP, COMPARISON)) as folder:
-        if (folder / COMPARISON).is_file():
-            if fields:
-                raise BadInput("--fields has no effect: --qrels names the file that was compared")
-            yield from bundled.verdicts(folder, qrels)
-            return
-        own = read_sweep_file(folder / SWEEP).measures
+        compared = (folder / COMPARISON).is_file()
+        if compared and fields:
+            raise BadInput("--fields has no effect: --qrels names the file that was compared")
+        own = (
+            bundled.read_inputs(folder).options["measures"]
+            if compared
+            else read_sweep_file(folder / SWEEP).measures
+        )
         if strange := [name for name in measures if name not in own]:
             raise BadInput(
                 f"--measure must be one of its measures ({', '.join(own)}): {strange[0]}"
             )
-        yield from check_unpacked(folder, joined_judgments(qrels, fields))
+        if compared:
+            yield from bundled.verdicts(folder, qrels)
+        else:
+            yield from check_unpacked(folder, joined_judgments(qrels, fields))

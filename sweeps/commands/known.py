@@ -97,7 +97,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "keep": (
         Command("storage", "DIR", "list the contents of a storage, or remove unused ones",
                 Late("storage:parser"), Late("storage:main")),
-        Command("bundle", "DIR", "write a sweep and all its values as one file (--to)",
+        Command("bundle", "DIR", "write a sweep or a comparison as one file (--to)",
                 Late("bundling:parser"), Late("bundling:main")),
         Command("verify", "FILE.zip", "recompute every number of a bundle from its runs",
                 Late("bundling:verify_parser"), Late("bundling:verify")),

@@ -12,13 +12,13 @@ from string import ascii_lowercase
 import numpy as np
 
 from rank_core.arrays import Floats
-from rank_core.evaluate import cutoff_of, query_values
-from rank_core.records import Qrels, Run
+from rank_core.evaluate import condensed, cutoff_of, query_values
+from rank_core.records import Qrels
 from rank_core.stats.compare import CellComparison, compare_pairs, letter
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.findings.analysis import Analysis, Robustness, Unjudged, one_p
 from sweeps.findings.finding import Finding, Unit
-from sweeps.findings.lists import TOP, Lists, judged_share, judgments, list_readers
+from sweeps.findings.lists import TOP, judged_share, judgments, list_readers
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.load import in_clusters
 from sweeps.systems.system import ListReader
@@ -64,7 +64,7 @@ def _variants(
         lists_of: list[list[float]] = []
         for read in own:
             lists = read(matrix.query_ids)
-            values = query_values(qrels, _condensed(qrels, lists), matrix.measure)
+            values = query_values(qrels, condensed(qrels, lists), matrix.measure)
             lists_of.append([*values.values()])
             shares.append(judged_share(lists, qrels, depth))
             ranked = [(len(qrels[q]), len(docs[:depth])) for q, docs in lists.items() if docs]
@@ -72,16 +72,6 @@ def _variants(
         for kind, score_SQ in (("", matrix.scores[cell]), (_CONDENSED, np.array(lists_of))):
             scores[cell + kind], seeds[cell + kind] = score_SQ, matrix.seeds[cell]
     return replace(matrix, cells=tuple(scores), seeds=seeds, scores=scores), shares, most
-
-
-def _condensed(qrels: Qrels, lists: Lists) -> Run:
-    """The judged documents of each list, with scores that fall by rank."""
-    return {
-        query_id: {
-            doc_id: -float(rank) for rank, doc_id in enumerate(doc_ids) if doc_id in qrels[query_id]
-        }
-        for query_id, doc_ids in lists.items()
-    }
 
 
 def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[CellComparison, Robustness]:

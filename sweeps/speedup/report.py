@@ -37,9 +37,7 @@ def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
     over the epochs of each; a speed-up is relative to one worker, with a 95% interval (`low`,
     `high`; NaN for a single process) over processes. An efficiency of 1 is ideal;
     `loss_difference` is the largest of any step."""
-    groups: dict[int, list[Timing]] = {}
-    for timing in timings:
-        groups.setdefault(timing.num_workers, []).append(timing)
+    groups = _by_workers(timings)
     single = groups[1]
     rows = pd.DataFrame({"num_workers": [*groups]})
     rows["processes"] = [len(own) for own in groups.values()]
@@ -65,6 +63,14 @@ def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
         for own in groups.values()
     ]
     return rows
+
+
+def _by_workers(timings: Sequence[Timing]) -> dict[int, list[Timing]]:
+    """{number of workers: the timings of its processes}."""
+    groups: dict[int, list[Timing]] = {}
+    for timing in timings:
+        groups.setdefault(timing.num_workers, []).append(timing)
+    return groups
 
 
 def _interval(own: Sequence[float], single: Sequence[float]) -> tuple[float, float]:
@@ -112,6 +118,14 @@ def use_text(rows: pd.DataFrame) -> str:
     )
 
 
+def devices_text(rows: pd.DataFrame) -> str:
+    """A warning where the workers had devices of several kinds, whose speeds are mixed then."""
+    kinds = sorted({kind for own in rows["devices"] for kind in own.split(", ") if kind})
+    if len(kinds) < 2:
+        return ""
+    return f"\nwarning     workers had {' and '.join(kinds)}: the speed-ups mix their speeds"
+
+
 def same_losses(rows: pd.DataFrame) -> bool:
     """True if every number of workers has the loss curve of one, within rounding."""
     return bool((rows["loss_difference"] <= ROUNDING).all())
@@ -145,9 +159,7 @@ def write_scaling(
 @style()
 def scaling_plot(timings: Sequence[Timing]) -> Drawing:
     """Speed-up with the ideal line; bars span the epochs of all processes."""
-    groups: dict[int, list[Timing]] = {}
-    for timing in timings:
-        groups.setdefault(timing.num_workers, []).append(timing)
+    groups = _by_workers(timings)
     numbers = [*groups]
     figure = new_figure(WIDTH, 3.3)
     axes = figure.add_subplot()

@@ -13,7 +13,7 @@ from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed
-from sweeps.speedup.report import scaling_rows, use_text
+from sweeps.speedup.report import devices_text, scaling_rows, use_text
 from sweeps.store.storage import Storage
 from tests.s3_server import s3_bucket
 
@@ -44,6 +44,13 @@ def test_intervals_are_over_processes():
     assert math.log(four.training_high / 8) == pytest.approx(half, rel=1e-6)
     assert math.log(four.validation_low / 8) == pytest.approx(-half, rel=1e-6)
     assert (four.processes, one.processes) == (2, 2)
+
+
+@pytest.mark.parametrize("kinds", [("A100",), ("A100", "A100"), ("H100", "A100")])
+def test_workers_on_unlike_devices_are_named(kinds):
+    timings = [Timing(n, (1.0,), (1.0,), (1.0,), devices=kinds[:n]) for n in (1, 2)]
+    told = devices_text(scaling_rows(timings))
+    assert told == "" if len({*kinds}) == 1 else "A100 and H100: the speed-ups mix" in told
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def verdicts(folder: Path, qrels: Sequence[str]) -> Iterator[Verdict]:
 def _give(folder: Path, staged: Compared, hashed: Sequence[str], qrels: Sequence[str]) -> None:
     """Puts the judgments of `--qrels` where the bundle has only their hash."""
     if qrels and not hashed:
-        raise BadInput("--qrels has no effect: this bundle has its judgments")
+        raise BadInput("--qrels has no effect: this bundle has its judgments, or needs none")
     of_sum = {file_sha256(Path(name)): name for name in qrels if Path(name).is_file()}
     for file in hashed:
         if (name := of_sum.get(staged.sums[file])) is None:

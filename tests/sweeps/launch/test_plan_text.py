@@ -190,6 +190,8 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens, 2.0 M in training" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text
     assert "a group of workers" not in text and "at a load of" not in text
+    usual = forecast_text(list(plan.trials()), replace(known, load=1.5), Calibration(0.0, 0.1, 0))
+    assert "at a load of" not in usual
     busy = forecast_text(list(plan.trials()), replace(known, load=9.0), Calibration(0.0, 0.1, 0))
     assert "at a load of 9.0 for each core: other work slowed it" in busy
     # Four trials on two slots wait twice for a group.

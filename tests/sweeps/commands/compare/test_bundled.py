@@ -47,6 +47,8 @@ def test_a_bundle_is_the_same_again_and_matches(compared: Path, capsys) -> None:
     assert main(["verify", str(bundled("--qrels", "include", to="c.zip"))]) == 0
     assert main(["verify", str(first), "--qrels", "test.qrels"]) == 2
     assert "has its judgments" in capsys.readouterr().err
+    assert main(["verify", str(first), "--measure", "json:dumps"]) == 2
+    assert "--measure must be one of its measures" in capsys.readouterr().err
 
 
 @pytest.mark.slow
