@@ -1,10 +1,15 @@
 """Frozen text: what varies between machines and days is made equal here, and here alone."""
 
 import difflib
+import hashlib
 import html
+import json
 import math
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 Texts = dict[str, str]
 """{file name: what it holds}."""
@@ -37,6 +42,42 @@ def _is_unrounded(number: str) -> bool:
 
 def _digits(number: str) -> str:
     return f"{float(number):.9g}" if _is_unrounded(number) else number
+
+
+def digest(text: str, folder: Path) -> str:
+    """A JSON file as a line for each key, the entries of a list together: a single value itself; of
+    several numbers their count, the sum of number times place, and the same of their logarithms,
+    in which small numbers count; of all else the count and a hash."""
+    values: dict[str, list[Any]] = defaultdict(list)
+    for key, value in _leaves(json.loads(text), ""):
+        values[key].append(value)
+    return "".join(f"{key}: {_digest_of(values[key], folder)}\n" for key in values)
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """(key, value) of all that holds no further values, in the order of the file."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list) and value:
+        for inner in value:
+            yield from _leaves(inner, f"{key}[]")
+    else:
+        yield key, value
+
+
+def _digest_of(values: list[Any], folder: Path) -> str:
+    if len(values) == 1:
+        return settled(json.dumps(values[0], ensure_ascii=False), folder)
+    parts = []
+    if numbers := [value for value in values if type(value) in (int, float)]:
+        logs = [math.copysign(math.log10(abs(x) + 1e-9) + 9, x) for x in numbers]
+        sums = (sum(place * x for place, x in enumerate(row, 1)) for row in (numbers, logs))
+        parts.append(f"{len(numbers)} numbers " + " ".join(f"{total:.7f}" for total in sums))
+    if others := [value for value in values if type(value) not in (int, float)]:
+        written = settled(json.dumps(others, ensure_ascii=False), folder)
+        parts.append(f"{len(others)} values {hashlib.sha256(written.encode()).hexdigest()[:12]}")
+    return ", ".join(parts)
 
 
 def words_of_page(page: str) -> str:

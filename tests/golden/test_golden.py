@@ -1,4 +1,5 @@
-"""What a user gets is frozen: terminal, tables, results.json and the words of the pages.
+"""What a user gets is frozen: terminal, tables and the words of the pages whole, of results.json a
+digest for each key.
 
 After a change that is meant, this freezes what is said now and shows what has changed:
 
@@ -7,14 +8,16 @@ After a change that is meant, this freezes what is said now and shows what has c
 Such a change needs a line in CHANGELOG.md.
 """
 
+import json
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.golden.cases import CASES
-from tests.golden.frozen import Texts, differences, kept, renew, settled
+from tests.golden.frozen import Texts, differences, digest, kept, renew, settled
 from tests.sweeps.conftest import quick_reports
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -36,7 +39,10 @@ def texts_of(case: str, folder: Path, described: bytes = b"") -> Texts:
     if described:
         (made / "sweep.json").write_bytes(described)
     with nullcontext() if draws else quick_reports():
-        return {name: settled(text, folder) for name, text in read(made).items()}
+        texts = read(made)
+    results = texts.pop("results.json", "")
+    digests = {"results.txt": digest(results, folder)} if results else {}
+    return {name: settled(text, folder) for name, text in texts.items()} | digests
 
 
 @pytest.mark.parametrize(
@@ -72,3 +78,26 @@ def test_a_sweep_of_version_0_3_has_the_same_report(case: str, tmp_path: Path) -
 def test_last_digits_alone_may_differ(before: str, now: str, same: bool) -> None:
     frozen = {"a.json": settled(before, Path("/x"))}
     assert (kept(frozen, {"a.json": settled(now, Path("/x"))}) == frozen) == same
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows[1].update(p=2e-6),  # of two small ones
+        lambda rows: rows.reverse(),
+        lambda rows: rows[0].pop("p"),
+        lambda rows: rows[0].update(label="MaxP"),
+        lambda rows: rows[0].update(gain=-0.5),
+    ],
+)
+def test_a_digest_sees_each_value(change: Callable[[list[dict[str, object]]], None]) -> None:
+    rows = [{"label": name, "p": p, "gain": 0.5} for name, p in (("FirstP", 0.04), ("SumP", 1e-6))]
+    before = {"results.txt": digest(json.dumps({"rows": rows}), Path("/x"))}
+    change(rows)
+    now = {"results.txt": digest(json.dumps({"rows": rows}), Path("/x"))}
+    assert kept(before, now) != before
+
+
+def test_a_digest_keeps_to_last_digits() -> None:
+    texts = [digest(json.dumps([p, 3e-7, "x"]), Path("/x")) for p in (0.0123456789, 0.01234567891)]
+    assert kept({"results.txt": texts[0]}, {"results.txt": texts[1]}) == {"results.txt": texts[0]}
