@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-oldest test-newest test-extras test-real gpu quick lint audit docs site publish wheel release clean
+.PHONY: quickstart test test-all test-long test-long-ray test-long-cluster in-time-real in-time-extras in-time-oldest test-oldest test-newest test-extras test-real gpu quick coverage lint audit docs site publish wheel release clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -32,6 +32,12 @@ BY_FILE := -n auto --dist loadfile
 quick: $(VENV)/.installed-dev
 	$(call stage,quick) $(SPREAD)
 
+# The lines that the quick tests run, of each room: printed, and enforced by nobody.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet "pytest-cov>=7,<8"
+	$(call stage,coverage) $(SPREAD) --cov=rank_core --cov=sweeps --cov=ranksweep --cov-report=json:build/coverage.json
+	$(BIN)/python tests/coverage_by_room.py build/coverage.json
+
 # Every law, a sweep on Ray, and a kill. Quick and slow tests in one run: each run reads all tests
 # first, which takes as long as hundreds of them. The files that have tests on Ray name its marks.
 RAY_TESTS = $(shell grep -rlE 'mark\.(ray|chaos)' tests --include='test_*.py')
@@ -40,14 +46,27 @@ test: $(VENV)/.installed-dev
 	$(call stage,ray) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)" $(RAY_TESTS)
 
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
-# begins after that time, and no target that would end after it.
+# begins after that time, and no target that would end after it. Each day of the month begins with
+# another one, so that what one day has no time for is tested on another.
+RARE := test-long test-long-ray test-long-cluster in-time-real in-time-extras in-time-oldest
+TODAY := $(shell echo $$(($$(date +%-d) % 6)))
+TOMORROW := $(shell echo $$(($(TODAY) + 1)))
 test-all: test
+	@for target in $(wordlist $(TOMORROW),6,$(RARE)) $(wordlist 1,$(TODAY),$(RARE)); do \
+		$(MAKE) $$target || exit 1; done
+
+test-long: $(VENV)/.installed-dev
 	$(call stage,long) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
+
+test-long-ray: $(VENV)/.installed-dev
 	$(call stage,long-ray) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
+
+test-long-cluster: $(VENV)/.installed-dev
 	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
-	$(call in_time,test-real,240)
-	$(call in_time,test-extras,720)
-	$(call in_time,test-oldest,1200)
+
+in-time-real: ; $(call in_time,test-real,240)
+in-time-extras: ; $(call in_time,test-extras,720)
+in-time-oldest: ; $(call in_time,test-oldest,1200)
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests.
 test-oldest: $(VENV)-oldest/.installed
