@@ -1,5 +1,5 @@
-"""The share of lines that tests ran, by room: `python tests/coverage_by_room.py FILE`, where FILE is
-the JSON of coverage.py."""
+"""The share of lines that tests ran, by room: `python tests/coverage_by_room.py FILE`, where FILE
+is the JSON of coverage.py."""
 
 import json
 import sys

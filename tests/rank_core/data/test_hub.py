@@ -115,7 +115,7 @@ DECLARED: Files = {
 TEXTS = ("texts/one.jsonl", "texts/two.jsonl")
 PACKED = {name: content for name, content in DECLARED.items() if name not in TEXTS}
 PACKED |= {f"{name}.gz": gzip.compress(DECLARED[name].rstrip()) for name in TEXTS}
-pytestmark = pytest.mark.slow  # a process for each, as huggingface_hub reads its variables once
+SLOW = pytest.mark.slow  # a process for each, as huggingface_hub reads its variables once
 LAYOUTS = {
     "lines": PLAIN,
     "shards of Parquet": SHARDS,
@@ -124,6 +124,7 @@ LAYOUTS = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("files", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_dataset_is_the_collection_of_its_files(hub, machine, files):
     commit = hub.repository("dataset", "org/animals").commit(files)
@@ -137,6 +138,7 @@ def test_a_dataset_is_the_collection_of_its_files(hub, machine, files):
     assert machine.tells_the_token() == []
 
 
+@SLOW
 def test_a_revision_is_downloaded_once_and_names_the_collection(hub, machine):
     repository = hub.repository("dataset", "org/animals")
     first = repository.commit(PLAIN)
@@ -151,6 +153,7 @@ def test_a_revision_is_downloaded_once_and_names_the_collection(hub, machine):
     assert load(machine, f"{PREFIX}org/animals", HF_HUB_OFFLINE="1") == after
 
 
+@SLOW
 def test_a_private_dataset_is_read_by_its_owner_alone(hub, machine):
     repository = hub.repository("dataset", "org/animals")
     repository.commit(PLAIN)
@@ -194,6 +197,7 @@ REFUSED = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("files, name, named", REFUSED.values(), ids=REFUSED)
 def test_another_repository_is_refused_by_name(hub, machine, files, name, named):
     hub.repository("dataset", "org/animals").commit(files)

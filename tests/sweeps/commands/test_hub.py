@@ -13,7 +13,6 @@ from tests.hub_server import TOKEN, Machine, running_hub
 
 __all__ = ["run_local"]
 
-pytestmark = pytest.mark.slow
 WORDS = (*("--smoke-test", "--tracking-uri", "none"), "chunking.window=48", "chunking.stride=32")
 
 
@@ -33,6 +32,7 @@ def machine(tmp_path, hub):
     return Machine(tmp_path / "machine", hub)
 
 
+@pytest.mark.slow
 def test_a_model_goes_to_a_private_repository_and_comes_back(finished, hub, machine, tmp_path):
     words = ("-m", "sweeps", "export", str(finished.folder), "--to")
     listed = machine.python(*words, "hf://org/reranker", "--dry-run", HF_TOKEN="")
@@ -82,6 +82,7 @@ def test_a_model_goes_to_a_private_repository_and_comes_back(finished, hub, mach
     assert [path.name for path in told] == ["token"]  # the file of the login
 
 
+@pytest.mark.slow
 def test_no_page_that_is_sent_names_a_folder_of_this_machine(finished, hub, machine):
     done = machine.python("-m", "sweeps", "export", str(finished.folder), "--to", "hf://org/own")
     assert done.returncode == 0, done.stderr
@@ -90,6 +91,7 @@ def test_no_page_that_is_sent_names_a_folder_of_this_machine(finished, hub, mach
     assert [name for name, data in sent.items() if storage in data] == []
 
 
+@pytest.mark.slow
 def test_a_public_repository_must_be_meant(finished, hub, machine):
     hub.repository("model", "org/own").private = False
     words = ("-m", "sweeps", "export", str(finished.folder), "--to", "hf://org/own")
@@ -101,6 +103,7 @@ def test_a_public_repository_must_be_meant(finished, hub, machine):
     assert not hub.repositories["model", "org/new"].private
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_hub_is_one_message(finished, hub, machine):
     words = ("-m", "sweeps", "export", str(finished.folder), "--to", "hf://org/own")
     done = machine.python(*words, HF_TOKEN="hf_" + "ofAnotherUser" * 3)

@@ -21,7 +21,6 @@ from tests.rank_core.llm.server import Fault, chat_server
 
 __all__ = ["run_local"]
 
-pytestmark = pytest.mark.slow
 WORDS = (*("--smoke-test", "--tracking-uri", "none"), "chunking.window=48", "chunking.stride=32")
 
 
@@ -33,6 +32,7 @@ def exported(run_local, tmp_path_factory):
     return folder / "model"
 
 
+@pytest.mark.slow
 def test_a_teacher_scores_every_candidate_and_every_relevant_document(
     exported, collection_folder, tmp_path, run_local
 ):
@@ -65,6 +65,7 @@ def test_relevant_documents_come_after_the_candidates(collection_folder):
         assert len({*scores.values()}) == len(scores)
 
 
+@pytest.mark.slow
 def test_what_cannot_teach_is_refused(exported, collection_folder, tmp_path, capsys):
     out = ["--out", str(tmp_path / "x.gz")]
     assert main(["teach", str(exported), "--collection", "nano-beir-none", *out]) == 2
@@ -137,6 +138,7 @@ def test_a_chat_server_that_is_away_is_named(collection_folder, tmp_path, capsys
     assert "the same command resumes" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_embedding_model_teaches_over_the_whole_collection(
     collection_folder, tmp_path, run_local
 ):
