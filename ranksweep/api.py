@@ -292,7 +292,8 @@ def _words(
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
     if seeds is not None and flags.get("num_seeds") is not None:
         raise BadInput(
-            f"seeds are given once, got seeds={seeds!r} and num_seeds={flags['num_seeds']!r}"
+            f"seeds are given twice, by seeds={seeds!r} and num_seeds={flags['num_seeds']!r}; "
+            "give one of them"
         )
     if isinstance(seeds, int):
         flags["num_seeds"] = seeds

@@ -32,7 +32,7 @@ class SweepFlags(TypedDict, total=False):
 
     search: "str | BaseSampler"
     """grid, random, tpe, gp, race, asha (default: grid), or a sampler of Optuna,
-    QMCSampler(scramble=True); asha needs Ray, and another run may stop other trials"""
+    QMCSampler(scramble=True); asha needs Ray; which trials it stops is not reproducible"""
 
     num_configs: int
     """number of configurations besides the baseline"""
@@ -56,7 +56,7 @@ class SweepFlags(TypedDict, total=False):
     """name of the sweep's folder in the storage (default: the name of its question)"""
 
     replace: bool
-    """replace the sweep in this folder, which has other settings; its trials are kept"""
+    """overwrite the sweep in this folder, which has other settings; its trials are kept"""
 
     tracking_uri: str
     """tracking URI of MLflow, or none (default: SQLite in the storage)"""

@@ -91,7 +91,7 @@ def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise BadInput(f"{path}: {shown(key)} must be given once, found it twice")
+            raise BadInput(f"{path}: {shown(key)} occurs twice; keep one")
         found[key] = value
     return found
 

@@ -540,8 +540,8 @@ def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> st
     if sweep.third_party or sweep.tests.paired_seeds:
         return ""
     return (
-        f"{text}: they share no randomness. With training.paired_seeds=true they share the order "
-        "of the data and the negatives, and a report says what that gains."
+        f"{text}: they share no randomness. Set training.paired_seeds=true to share the order of "
+        "the data and the negatives; the report then shows the gain in power."
     )
 
 

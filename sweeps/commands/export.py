@@ -200,7 +200,7 @@ def parser() -> Parser:
     add(
         "--runtime",
         choices=RUNTIMES[1:],
-        help="what computes the encoder where the folder is loaded; openvino writes its graph "
+        help="inference backend stored in the folder; openvino also writes the graph "
         "(default: as in the trial)",
     )
     asked = "the precision where the folder is loaded; int8 writes the quantized graph of OpenVINO"

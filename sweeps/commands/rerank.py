@@ -34,7 +34,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.plan.flags import add_flags
 from sweeps.plan.options import named_collection
 from sweeps.terminal.command_line import Parser, check_writable
-from sweeps.terminal.text import about, numbered, say
+from sweeps.terminal.text import about, num_queries, numbered, say
 
 TAG = "ranksweep"
 LINE_SECONDS = 30.0
@@ -180,10 +180,12 @@ def _rerank_missing(job: RerankJob, number: int) -> None:
     depth = job.depth or job.model.config.evaluation.depth
     if longer := sum(len(ranked) > depth for ranked in job.first_stage.values()):
         others = "are left out" if job.depth_only else "follow in their order"
-        read = f"the first {depth} candidates of {longer} longer queries are read (--depth N)"
-        say(f"depth       {read}, the others {others}")
+        say(
+            f"depth       the first {depth} candidates of {num_queries(longer)} are reranked "
+            f"(--depth N); the rest {others}"
+        )
     if num_done := number - len(shards):
-        say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
+        say(f"resumed     {num_done} of {numbered(number, 'shard')} already done")
     start = last_line = time.monotonic()
     for count, shard in enumerate(shards, start=1):
         rerank_shard(job, shard)

@@ -244,7 +244,7 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
         high += [seen] if seen.is_high else []
     if high:
         names = " and ".join(seen.split for seen in high)
-        warn(f"{names} ask partly for what training has seen: {KEEP_APART}")
+        warn(f"many relevant documents of {names} are also relevant in training: {KEEP_APART}")
     for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 

@@ -94,7 +94,7 @@ def _listing(inventory: Inventory) -> Iterator[str]:
         f"storage     {storage.uri}: {numbered(len(inventory.sweeps), 'sweep')}, "
         f"{numbered(len(inventory.trials), 'trial')}, {size_text(inventory.num_bytes)}"
     )
-    rows = [("sweep", "trials", "of it alone", "size of these", "own files", "last change", "")]
+    rows = [("sweep", "trials", "exclusive", "their size", "sweep files", "last change", "")]
     for sweep in inventory.sweeps:
         own = inventory.only_of(sweep)
         there = len(sweep.trials & inventory.trials.keys())
@@ -115,7 +115,7 @@ def _listing(inventory: Inventory) -> Iterator[str]:
         yield from _trial_lines(inventory, [trial.name for trial in orphans], now)
     used = [name for name in half if name not in {trial.name for trial in orphans}]
     if used:
-        yield f"\nhalf        {numbered(len(used), 'trial')} of sweeps with files but no result"
+        yield f"\nincomplete  {numbered(len(used), 'trial')} of sweeps: files without a result"
         yield from _trial_lines(inventory, used, now)
     if others := [f"{name} {size_text(size)}" for name, size in inventory.others.items() if size]:
         yield f"\nother       {', '.join(others)}"
@@ -123,7 +123,7 @@ def _listing(inventory: Inventory) -> Iterator[str]:
 
 
 def _trial_lines(inventory: Inventory, names: Sequence[str], now: float) -> Iterator[str]:
-    words = {DONE: "", HALF: "half-removed or half-written: files without a result"}
+    words = {DONE: "", HALF: "incomplete: files without a result"}
     rows = [("  trial", "size", "last change", "")]
     for name in names[:LISTED]:
         trial = inventory.trials[name]
@@ -172,18 +172,18 @@ def _plan(
         kept = len(sweep.trials & inventory.trials.keys()) - len(own)
         stay = f"; {numbered(kept, 'trial')} of other sweeps are kept" if kept else ""
         alone = f"{numbered(len(own), 'trial')}, {size_text(size)}"
-        yield f"would go    {sweep.name} with {alone}{stay}"
+        yield f"to remove   {sweep.name} with {alone}{stay}"
     if given.orphans:
         gone |= {trial.name for trial in inventory.orphans}
         text = size_text(sum(trial.num_bytes for trial in inventory.orphans))
-        yield f"would go    {numbered(len(inventory.orphans), 'orphan')}, {text}"
+        yield f"to remove   {numbered(len(inventory.orphans), 'orphan')}, {text}"
     if (chosen or given.orphans) and (runs := leftovers(inventory.storage, gone)):
         text = size_text(sum(run.num_bytes for run in runs))
-        yield f"would go    {numbered(len(runs), 'MLflow run')} of trials that are gone, {text}"
+        yield f"to remove   {numbered(len(runs), 'MLflow run')} of trials that are gone, {text}"
     if given.cache is not None:
         old = _old(given.cache)
         text = size_text(sum(entry.num_bytes for entry in old))
-        yield f"would go    {numbered(len(old), 'folder')} of the cache, {text}"
+        yield f"to remove   {numbered(len(old), 'folder')} of the cache, {text}"
     yield f"Nothing was removed. To carry it out: {our_command('storage', *argv, '--yes')}"
 
 

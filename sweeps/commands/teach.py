@@ -26,7 +26,7 @@ from sweeps.commands.rerank import TAG, RerankJob, rerank_run
 from sweeps.plan.flags import add_flags
 from sweeps.plan.options import absolute, absolute_folder, named_collection, typed_settings
 from sweeps.terminal.command_line import Parser, check_writable
-from sweeps.terminal.text import say
+from sweeps.terminal.text import num_queries, say
 
 DEPTH, SHARD_QUERIES = 100, 50
 SECTIONS = ("model", "chunking", "chat")
@@ -185,11 +185,12 @@ def _rank_lists(config: TrialConfig, run: Run, out: Path, depth: int) -> None:
     if (ledger := parts / LEDGER).exists():
         kept = ledger.rename(f"{out}.ledger.jsonl")
         total = Ledger(kept).total()
-        asked = f"{total.asked:,} of {total.answers:,} answers were asked for, the others cached"
+        asked = f"{total.asked:,} of {total.answers:,} answers were requested"
+        asked += "; the rest came from the cache" if total.asked < total.answers else ""
         say(f"ledger      {kept}: {asked}; {total.tokens:,} tokens, cost {total.cost:.4g}")
     if parts.exists():
         parts.rmdir()
-    say(f"taught      {len(taught)} queries: {out}")
+    say(f"wrote       the teacher's scores for {num_queries(len(taught))}: {out}")
 
 
 def _missing(collection: Collection, run: Run) -> dict[str, list[str]]:

@@ -140,8 +140,8 @@ def judged_documents(found: Unjudged) -> dict[str, float]:
 
 
 def rows(analysis: Analysis) -> list[Finding]:
-    """The share of judged documents, its ceiling, and the significant differences that hold on
-    condensed lists, where these say anything."""
+    """Rows about unjudged documents: the share judged, its upper bound, and how many significant
+    differences do not survive without them. Empty where nothing is unjudged."""
     found, sweep = analysis.unjudged, analysis.sweep
     if found is None or not found.of:
         return []

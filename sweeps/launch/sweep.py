@@ -334,7 +334,7 @@ def _copied_to_mlflow(
     try:
         yield mlflow
     except KeyboardInterrupt:
-        say(f"interrupted: sending the rest to MLflow, for {INTERRUPTED_SECONDS:g} s at most")
+        say(f"interrupted: sending the remaining data to MLflow (up to {INTERRUPTED_SECONDS:g} s)")
         seconds = INTERRUPTED_SECONDS
         raise
     finally:
@@ -373,7 +373,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
     described_now = description_of(search.plan, argv, options.asked, tests)
     before = described(records)
     if before is None and records.read_file(FILE) is not None:
-        warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
+        warn(f"{records.uri}/{FILE} was edited: it is rewritten")
     # Trials of earlier commands stay known, also where this one asks for fewer.
     trials = (*(before.trials if before else ()), *described_now.trials)
     description = replace(
@@ -475,12 +475,12 @@ class Known:
 def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
     if num_kept := weights.num_kept(plan.trials()):
         say(
-            f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
+            f"weights     saved for {numbered(num_kept, 'trial')}. Export the choice:\n"
             f"            {our_command('export', weights.records.uri, '--to', 'model')}"
         )
     if weights.over_quota:
         say(
-            f"weights     of {numbered(len(weights.over_quota), 'cell')} not kept: --weights-gib "
+            f"weights     not saved for {numbered(len(weights.over_quota), 'cell')}: --weights-gib "
             f"{options.weights_gib:g} is full; the best on dev come first"
         )
 
@@ -559,9 +559,11 @@ def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
         what: 100 * max(state.facts[name] for state in finished)
         for what, name in (("evaluation", "padding_share"), ("training", "training_padding_share"))
     }
-    shown = [f"{share:.1f}% in {what}" for what, share in shares.items() if round(share, 1)]
+    shown = [(share, what) for what, share in shares.items() if round(share, 1)]
     if shown:
-        say(f"padding     at most {', '.join(shown)}, of a trial's tokens")
+        (first, what), *others = shown
+        also = "".join(f", {share:.1f}% in {name}" for share, name in others)
+        say(f"padding     at most {first:.1f}% of a trial's tokens in {what}{also}")
     return _report(plan, records, verbose=verbose)
 
 

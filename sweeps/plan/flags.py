@@ -33,12 +33,12 @@ DEFAULT_BACKBONE = (
 )
 SEARCH_HELP = (
     f"{', '.join(SEARCHES)} (default: grid), or a sampler of Optuna, QMCSampler(scramble=True); "
-    "asha needs Ray, and another run may stop other trials"
+    "asha needs Ray; which trials it stops is not reproducible"
 )
 INTERPOLATE_HELP = (
     "add rows interpolated with the first stage; best: those of the baseline and the best on dev"
 )
-REPLACE_HELP = "replace the sweep in this folder, which has other settings; its trials are kept"
+REPLACE_HELP = "overwrite the sweep in this folder, which has other settings; its trials are kept"
 MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
 SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
 FOR_HELP = (

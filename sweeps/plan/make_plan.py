@@ -154,7 +154,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     for flag, name in FLAG_SETTINGS.items():
         if name in chosen and name in {*options.settings, *options.grids, *options.ranges}:
             flag = flag.replace("_", "-")
-            raise BadInput(f"a setting is given once, got --{flag} and {name}=")
+            raise BadInput(f"{name} is set twice, by --{flag} and by {name}=; set it once")
     for name in [*options.grids, *options.ranges]:
         several = (*experiment.swept, *experiment.crossed)
         if name not in several:

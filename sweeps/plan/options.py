@@ -336,7 +336,7 @@ def check_different(name: str, values: Sequence[Any]) -> None:
     asked."""
     for place, value in enumerate(values):
         if value in values[:place]:
-            raise BadInput(f"a value of a grid is given once, got {name}={shown(value)} twice")
+            raise BadInput(f"the grid has {name}={shown(value)} twice; give it once")
 
 
 def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
@@ -366,7 +366,7 @@ def typed_settings(words: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
         if name in typed:
-            raise BadInput(f"a setting is given once, got {name} twice")
+            raise BadInput(f"{name} is set twice; set it once")
         typed[name] = text
     return typed
 

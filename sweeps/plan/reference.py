@@ -150,8 +150,7 @@ def flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     for name, value in _flat(table, ""):
         if name in found:
             raise BadInput(
-                f"a setting is given once, got {name} twice: {shown(found[name])} and "
-                f"{shown(value)}"
+                f"{name} is set twice, to {shown(found[name])} and to {shown(value)}; set it once"
             )
         found[name] = value
     return [*found.items()]

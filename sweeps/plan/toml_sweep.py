@@ -69,7 +69,9 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
             "baseline's"
         )
     for name in {*ranges} & {name for point in points for name in point} | {*swept} & {*base}:
-        raise BadInput(f"a setting is given once, got {name} in base or ranges and swept")
+        raise BadInput(
+            f"{name} is set twice, in base or ranges and among the swept settings; set it once"
+        )
     cells = [{**base, **point} for point in (baseline, *points)]
     experiment = Experiment(
         name=table["name"],

@@ -1,7 +1,7 @@
 """A gate for changes: is a proposal kept, discarded, or are the measurements too few to tell?
 
 One rule for the people and programs that propose changes. The interval of the difference decides:
-its level is 1 - alpha / looks, so that of all planned looks together at most a share alpha of the
+its level is 1 - alpha / looks, so that over all planned looks together at most a share alpha of the
 loops in which nothing is better keeps a proposal (Bonferroni). At such levels the interval is that
 of `rank_core.stats.looks`; a single look has the interval of a comparison.
 """

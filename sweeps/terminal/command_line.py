@@ -294,7 +294,7 @@ def _note(
     """Remembers a given flag, and refuses it the second time."""
     given: dict[str, None] = vars(namespace).setdefault("given", {})  # in their order
     if action.dest in given:
-        parser.error(f"a flag is given once, got '{flag}' twice")
+        parser.error(f"'{flag}' is given twice; give it once")
     given[action.dest] = None
 
 

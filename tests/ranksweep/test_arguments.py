@@ -336,7 +336,7 @@ NAN = float("nan")
         ("Reranker.rank", {"top": -1}, "top >= 0 must hold, got -1"),
         ("Reranker.rank", {"query": NAN}, "query must be a text, got nan"),
         ("Reranker.load", {"precision": "fp8"}, "unknown precision 'fp8'.*fp16"),
-        ("ranksweep.run", {"seeds": 2, "num_seeds": 3}, "seeds are given once"),
+        ("ranksweep.run", {"seeds": 2, "num_seeds": 3}, "seeds are given twice"),
         ("ranksweep.run", {"seeds": "1,2"}, "seeds must be a number of seeds or a list"),
         ("ranksweep.run", {"seeds": True}, "seeds must be a number"),
         ("ranksweep.run", {"seeds": [1, NAN]}, r"seeds\[1\] must be a whole number, got nan"),

@@ -110,7 +110,7 @@ def _config(
         settings["model.backbone"] = absolute_folder(arguments.backbone)
     for name, value in typed_settings(words).items():
         if name in settings:
-            raise BadInput(f"a setting is given once, got {name} and its flag")
+            raise BadInput(f"{name} is set twice, also by its flag; set it once")
         settings[name] = parse_setting(name, absolute(name, value))
     usual = {**experiment.defaults, **experiment.settings} if experiment else {}
     config = configured({**usual, **settings})

@@ -124,8 +124,8 @@ def test_a_chat_model_teaches_with_a_ledger_and_asks_once(collection_folder, tmp
     cost = sum(line["input_tokens"] * 3 + line["output_tokens"] * 9 for line in lines) / 1e6
     assert cost > 0 and sum(line["cost"] for line in lines) == pytest.approx(cost)
     said = capsys.readouterr().out
-    assert "requests    8 at most" in said and "8 of 8 answers were asked for" in said
-    assert f"cost {cost:.4g}" in said and "0 of 8 answers were asked for" in said
+    assert "requests    8 at most" in said and "8 of 8 answers were requested" in said
+    assert f"cost {cost:.4g}" in said and "0 of 8 answers were requested" in said
     assert not [*tmp_path.glob("*.parts")]
 
 

@@ -49,13 +49,13 @@ def test_a_sweep_keeps_the_best_seed_of_each_cell_and_again_launches_nothing(run
     ran = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3")
     folder = ran.folder
     told = " ".join(ran.text.split())
-    assert "2 trials kept; the winner as a model: " in told and f" export {folder}" in told
+    assert "weights saved for 2 trials. Export the choice: " in told and f" export {folder}" in told
     assert with_weights(folder) == best_seeds(folder) and len(best_seeds(folder)) == 2
     again = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3", "training.keep_weights=best")
     assert "nothing to launch" in again.text
     assert "(smoke test)" in again.text
     more = run_local(tmp_path / "r", *WORDS[1:], "--num-seeds", "1", "training.max_steps=2")
-    assert "2 trials kept" in " ".join(more.text.split()) and "(smoke test)" not in more.text
+    assert "saved for 2 trials" in " ".join(more.text.split()) and "(smoke test)" not in more.text
 
 
 def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_local, tmp_path):

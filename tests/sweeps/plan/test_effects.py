@@ -125,7 +125,7 @@ def test_a_measure_in_two_lists_is_refused(plan_file):
 
 def test_a_setting_given_twice_in_a_file_is_refused(plan_file):
     grid = '"model.dropout" = [0.1, 0.2]\nmodel.dropout = [0.3, 0.4]'
-    with pytest.raises(BadInput, match=r"given once, got model\.dropout twice"):
+    with pytest.raises(BadInput, match=r"model\.dropout is set twice"):
         plan_file(grid)
 
 

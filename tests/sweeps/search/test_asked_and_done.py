@@ -65,5 +65,5 @@ def test_every_point_is_a_cell_or_named(space, search, plan_of: PlanOf, capsys):
     ],
 )
 def test_a_value_of_a_grid_is_given_once(words, plan_of: PlanOf):
-    with pytest.raises(BadInput, match=r"given once|whole number|must be"):
+    with pytest.raises(BadInput, match=r"grid has|whole number|must be"):
         plan_of(*words)
