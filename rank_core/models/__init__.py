@@ -100,6 +100,17 @@ def chunk_pooling_models() -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: model_class(name).first_chunk_only))
 
 
+def paper_of(kind: type[RankingSystem]) -> str:
+    """The paper of a system without what is said of it: `Boytsov & Kolter 2021`."""
+    return kind.paper.partition(" (")[0]
+
+
+def citations() -> dict[str, str]:
+    """{paper: title, venue and arXiv number}, as the classes of `MODELS` cite them."""
+    kinds = [model_class(name) for name in MODELS]
+    return {paper_of(kind): kind.citation for kind in kinds if kind.citation}
+
+
 def _is_model(value: object) -> bool:
     """True for a class that ranks; false for the two base classes."""
     from rank_core.models.ranker import Ranker
@@ -124,8 +135,7 @@ def unread_settings(config: TrialConfig) -> set[str]:
     kind = model_class(config.model.name)
     optional = {field.name for field in dataclasses.fields(Model) if field.metadata.get("added")}
     unread = {f"model.{name}" for name in optional - {*kind.optional_settings()}}
-    if config.model.name != "rankgpt":
-        unread |= {f"chat.{field.name}" for field in dataclasses.fields(Chat)}
+    unread |= {f"chat.{field.name}" for field in dataclasses.fields(Chat)} - {*kind.reads}
     if "interaction" not in kind.options:
         unread.add("training.interaction_learning_rate")
     unread |= set(OF_RETRIEVAL) - {*kind.reads}

@@ -51,6 +51,10 @@ class BiEncoder(Ranker):
     waits = (BEST_CHUNKS_FIRST,)
     rates = ("backbone", "head")
     paper = "Zhu et al. 2024"
+    citation = (
+        "LongEmbed: Extending Embedding Models for Long Context Retrieval. EMNLP 2024, "
+        "arXiv:2404.12096"
+    )
     family = "long context"
     reads_tokens = True
     one_chunk_is_firstp = False

@@ -189,7 +189,6 @@ class TokenRanker(Ranker):
     family = "CEDR"
     pair_encoder = EqualChunks
     overlapping_chunks = False
-    by_chunks = False
     reads_tokens = True
     one_chunk_is_firstp = False
 
@@ -198,6 +197,7 @@ class Cedr(TokenRanker):
     """Base class of the variants of CEDR: S similarity matrices, one per hidden state."""
 
     paper = "MacAvaney et al. 2019"
+    citation = "CEDR: Contextualized Embeddings for Document Ranking. SIGIR 2019, arXiv:1904.07094"
     options = ("pool",)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
@@ -348,6 +348,10 @@ class NeuralModel1(TokenRanker):
 
     label = "Neural Model 1"
     paper = "Boytsov & Kolter 2021 (reconstruction)"
+    citation = (
+        "Exploring Classic and Neural Lexical Translation Models for Information Retrieval. ECIR "
+        "2021, arXiv:2102.06815"
+    )
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)

@@ -130,10 +130,8 @@ def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker
     require_peft()
     if TYPES[backbone.kind].loader == "AlibiEncoder":
         problem = f"backbone {backbone.name} is computed by ranksweep's own code"
-    elif model.family == "word vectors":
-        problem = f"model {config.model.name} has no encoder"
-    elif "stage" in model.options:
-        problem = f"model {config.model.name} is trained in stages"
+    elif model.no_adapters:
+        problem = f"model {config.model.name} {model.no_adapters}"
     else:
         if config.training.lora_targets:
             _check_targets(config.training.lora_targets, backbone)

@@ -67,6 +67,9 @@ class DenseChunks(ListRanker):
 
     label = "Dense"
     paper = "Karpukhin et al. 2020"
+    citation = (
+        "Dense Passage Retrieval for Open-Domain Question Answering. EMNLP 2020, arXiv:2004.04906"
+    )
     family = "dense retrieval"
     retrieves = True
     options = OF_FOLDER

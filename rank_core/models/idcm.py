@@ -155,12 +155,16 @@ class Idcm(Ranker):
 
     label = "IDCM"
     paper = "Hofstätter et al. 2021"
+    citation = (
+        "Intra-Document Cascading: Learning to Select Passages for Neural Document Ranking. SIGIR"
+        " 2021, arXiv:2105.09816"
+    )
     family = "key blocks"
     pair_encoder = OverlappingChunks
-    by_chunks = False
     unread = ("chunking.overflow",)
     one_chunk_is_firstp = False
     options = ("pool", "k", "stage")
+    no_adapters = "is trained in stages"
     DEFAULT_K = 3  # chunks of a document that the student selects
 
     @classmethod

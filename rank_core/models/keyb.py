@@ -49,8 +49,11 @@ class KeyBlocks(Ranker):
     at every forward pass with a learned model."""
 
     paper = "Li et al. 2023"
+    citation = (
+        "The Power of Selecting Key Blocks with Local Pre-ranking for Long Document Information "
+        "Retrieval. TOIS 41(3), 2023, arXiv:2111.09852"
+    )
     family = "key blocks"
-    by_chunks = False
     unread: ClassVar[tuple[str, ...]] = ("chunking.max_chunks", "chunking.overflow")
     options: ClassVar[tuple[str, ...]] = ("pool", "selector", "selector_backbone", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (TRUNCATE_LATEST,)

@@ -1,6 +1,7 @@
 """Systems without trained weights, which rank candidates by their texts and first-stage scores.
 They are not trained, and their documents are not chunked."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from rank_core.llm.rankgpt import rerank_with_llm, windows
 from rank_core.models.ranking_system import RankingSystem
 from rank_core.records import Run
 from rank_core.seeding import generator
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import Chat, TrialConfig
 
 if TYPE_CHECKING:  # the inputs bring transformers, which lists and help must not load
     from rank_core.chunking.inputs import Inputs
@@ -61,6 +62,10 @@ class FirstStageRun(ListRanker):
     label = "BM25"
     not_interpolated = "is the first stage"
     paper = "Robertson & Zaragoza 2009"
+    citation = (
+        "The Probabilistic Relevance Framework: BM25 and Beyond. Foundations and Trends in "
+        "Information Retrieval 3(4), 2009"
+    )
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
@@ -103,6 +108,7 @@ class Bm25Rm3(ListRanker):
 
     label = "BM25+RM3"
     paper = "Abdul-Jaleel et al. 2004"
+    citation = "UMass at TREC 2004: Novelty and HARD. TREC 2004"
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
@@ -125,7 +131,12 @@ class RankGPT(ListRanker):
 
     label = "RankGPT"
     paper = "Sun et al. 2023"
+    citation = (
+        "Is ChatGPT Good at Search? Investigating Large Language Models as Re-Ranking Agents. "
+        "EMNLP 2023, arXiv:2304.09542"
+    )
     family = "list-wise"
+    reads = tuple(f"chat.{field.name}" for field in dataclasses.fields(Chat))
 
     def __init__(self, config: TrialConfig, workdir: Path) -> None:
         super().__init__(config, workdir)

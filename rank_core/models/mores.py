@@ -103,9 +103,9 @@ class Mores(Ranker):
 
     label = "MORES+"
     paper = "Gao & Callan 2022"
+    citation = "Long Document Re-ranking with Modular Re-ranker. SIGIR 2022, arXiv:2205.04275"
     family = "long context"
     pair_encoder = ApartPairs
-    by_chunks = False
     reads_tokens = True
     one_chunk_is_firstp = False
 

@@ -175,6 +175,7 @@ class Parade(Ranker):
     """Base class of the variants of PARADE."""
 
     paper = "Li et al. 2020"
+    citation = "PARADE: Passage Representation Aggregation for Document Reranking. arXiv:2008.09093"
     family = "PARADE"
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (UNMASKED,)
@@ -410,7 +411,6 @@ class ParadeWithQuery(ParadePretrained):
     """
 
     label = "PARADE-Transformer-query"
-    by_chunks = False
     reads_tokens = True
     OTHER_PLACES = 4  # C and three SEP
 
@@ -453,8 +453,11 @@ class LateInteraction(SecondEncoder):
 
     label = "PARADE-LateInteraction"
     paper = "Boytsov et al. 2025"
+    citation = (
+        "Positional Bias in Long-Document Ranking: Impact, Assessment, and Mitigation. IJCNLP-"
+        "AACL 2025, arXiv:2207.01262v4"
+    )
     pair_encoder = ApartPairs
-    by_chunks = False
     reads_tokens = True
     options = ("aggregator", "interaction", "quirks")
 

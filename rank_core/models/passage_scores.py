@@ -36,6 +36,10 @@ class ChunkScores(Ranker):
     """score_B = pool_p head(cls_p)."""
 
     paper = "Dai & Callan 2019"
+    citation = (
+        "Deeper Text Understanding for IR with Contextual Neural Language Modeling. SIGIR 2019, "
+        "arXiv:1905.09217"
+    )
     family = "passage scores"
     scores_chunks = True
     rates: ClassVar[tuple[str, ...]] = ("backbone", "head")
@@ -51,7 +55,7 @@ class FirstP(ChunkScores):
     """score = head(cls_1): the score of the first chunk, the only one read (Dai & Callan 2019)."""
 
     label = "FirstP"
-    chunk_pooling, keeps_chunk_scores = "first", True
+    chunk_pooling = "first"
     first_chunk_only = True
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (PADDED_ROWS,)
@@ -65,6 +69,10 @@ class LongP(FirstP):
     label = "LongP"
     chunk_pooling = "first"
     paper = "Boytsov et al. 2022"
+    citation = (
+        "Understanding Performance of Long-Document Ranking Models through Comprehensive "
+        "Evaluation and Leaderboarding. arXiv:2207.01262v1"
+    )
     family = "long context"
     pair_encoder = WholeDocuments
     options = ("pool",)
@@ -86,7 +94,7 @@ class MaxP(ChunkScores):
 
     label = "MaxP"
     waits = (BEST_CHUNKS_FIRST,)
-    chunk_pooling, keeps_chunk_scores = "max", True
+    chunk_pooling = "max"
     options = ("pool", "quirks")
     QUIRKS = (UNMASKED,)
     chunks_that_learn = 1
@@ -133,7 +141,7 @@ class SumP(AddedScores):
     """score = sum_p head(cls_p): the sum of the chunk scores (Dai & Callan 2019)."""
 
     label = "SumP"
-    chunk_pooling, keeps_chunk_scores = "sum", True
+    chunk_pooling = "sum"
     options = ("pool", "quirks", "chunk_scores")
     QUIRKS = (UNMASKED,)
     pool_scores = staticmethod(poolings.masked_sum)
@@ -143,7 +151,7 @@ class AvgP(AddedScores):
     """score = mean_p head(cls_p): the mean of the chunk scores."""
 
     label = "AvgP"
-    chunk_pooling, keeps_chunk_scores = "mean", True
+    chunk_pooling = "mean"
     pool_scores = staticmethod(poolings.masked_mean)
 
 
@@ -152,7 +160,7 @@ class KMaxAvgP(ChunkScores):
 
     label = "KMaxAvgP"
     waits = (BEST_CHUNKS_FIRST,)
-    chunk_pooling, keeps_chunk_scores = "mean of the best k", True
+    chunk_pooling = "mean of the best k"
     options = ("pool", "k")
     DEFAULT_K = 3
 
@@ -246,6 +254,9 @@ class Birch(ChunkScores):
     by_score_alone = False
     not_interpolated = "is interpolated with the first stage by its own last step"
     paper = "Yilmaz et al. 2019"
+    citation = (
+        "Cross-Domain Modeling of Sentence-Level Evidence for Document Retrieval. EMNLP-IJCNLP 2019"
+    )
     overlapping_chunks = False
     chunks_that_learn = 3
     WEIGHTS = (1.0, 0.5, 0.25)

@@ -75,6 +75,10 @@ class QdsTransformer(Ranker):
 
     label = "QDS-Transformer"
     paper = "Jiang et al. 2020"
+    citation = (
+        "Long Document Ranking with Query-Directed Sparse Transformer. Findings of EMNLP 2020, "
+        "arXiv:2010.12683"
+    )
     family = "long context"
     first_chunk_only = True
     one_chunk_is_firstp = False

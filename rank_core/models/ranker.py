@@ -38,8 +38,9 @@ from rank_core.settings.config import Model, TrialConfig
 class Ranker(RankingSystem, nn.Module):
     """Scores documents from one vector per chunk, which a subclass aggregates.
 
-    A subclass defines `label`, `paper`, `family` and `aggregate`. A model that needs more than one
-    vector per chunk overrides `forward` and sets `by_chunks = False`; it then gets whole documents.
+    A subclass defines `label`, `paper`, `family` and `aggregate`, and the facts of
+    `ranking_system.py` in which it differs. A model that needs more than one vector per chunk
+    overrides `forward`; it then gets whole documents.
 
     Examples:
         >>> import ranksweep
@@ -53,25 +54,19 @@ class Ranker(RankingSystem, nn.Module):
     """
 
     trains: ClassVar[bool] = True
-    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder  # chunks and arranges documents
-    overlapping_chunks: ClassVar[bool] = True  # False: chunks are disjoint, the stride is unused
-    by_chunks: ClassVar[bool] = True  # score = aggregate(encode(chunks))
-    reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors other than [CLS]
-    unread: ClassVar[tuple[str, ...]] = ()  # further settings without effect on it
-    rates: ClassVar[tuple[str, ...]] = ("backbone", "head", "aggregator")  # learning rates it reads
-    limited_window: ClassVar[bool] = True  # chunks must fit the backbone's positions
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
     one_chunk_is_firstp: ClassVar[bool] = True
-    takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
-    max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
-    chunks_that_learn: int = 0  # the best ones of a document, which receive a gradient; 0: all
+    by_chunks: ClassVar[bool] = True  # score = aggregate(encode(chunks)); False: own `forward`
     compiled: CompiledEncoder | None = None  # computes the encoder's last layer in place of torch
     most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
-    in_fp32: ClassVar[bool] = False  # whatever `training.precision` says
-    QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
-    reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
-    # A chunk's score is the head's of its vector: the trained head of a checkpoint fits.
-    scores_chunks: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        facts = vars(cls)
+        cls.by_chunks = facts.get("by_chunks", cls.forward is Ranker.forward)
+        windows = bool(cls.chunk_pooling) and cls.reads_windows()
+        cls.keeps_chunk_scores = facts.get("keeps_chunk_scores", windows)
 
     @classmethod
     def optional_settings(cls) -> tuple[str, ...]:

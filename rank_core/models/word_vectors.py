@@ -42,10 +42,10 @@ class WordVectorRanker(Ranker):
 
     family = "word vectors"
     pair_encoder = WholeDocuments
-    by_chunks = False
     limited_window = False
     one_chunk_is_firstp = False
     takes_flat_rows = False
+    no_adapters = "has no encoder"
     first_chunk_only = True
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
@@ -180,6 +180,10 @@ class TK(KernelScorer):
 
     label = "TK"
     paper = "Hofstätter et al. 2020a"
+    citation = (
+        "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking. ECAI 2020, "
+        "arXiv:2002.01854"
+    )
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
         """score_B from kernel-pooled similarities of contextual vectors."""
@@ -224,6 +228,10 @@ class TKL(KernelScorer):
 
     label = "TKL"
     paper = "Hofstätter et al. 2020b"
+    citation = (
+        "Local Self-Attention over Long Text for Efficient Document Retrieval. SIGIR 2020, "
+        "arXiv:2005.04908"
+    )
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -326,6 +334,10 @@ class CoPacrr(WordVectorRanker):
     in_fp32 = True
     max_query = MAX_QUERY
     paper = "Hui et al. 2018"
+    citation = (
+        "Co-PACRR: A Context-Aware Neural IR Model for Ad-hoc Retrieval. WSDM 2018, "
+        "arXiv:1706.10192"
+    )
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -417,6 +429,10 @@ class DeepRank(WordVectorRanker):
     waits = ({},)
     in_fp32 = True
     paper = "Pang et al. 2017"
+    citation = (
+        "DeepRank: A New Deep Architecture for Relevance Ranking in Information Retrieval. CIKM "
+        "2017, arXiv:1710.05649"
+    )
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from rank_core.lines import put, put_program
-from rank_core.models import MODELS, model_class
+from rank_core.models import MODELS, citations, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.models.ranking_system import RankingSystem
 from rank_core.own_code import announced
@@ -20,8 +20,6 @@ from sweeps.terminal.command_line import Need, Parser, needing
 from sweeps.terminal.text import columns, terminal_columns, wrapped
 
 TEXTS = parsed_toml(Path(__file__).with_name("models_page.toml").read_bytes(), __name__)
-PAPERS: dict[str, str] = TEXTS["papers"]
-"""{paper as in models and profiles: title, venue and arXiv number}."""
 VALUE = 20  # most columns of a setting's value
 
 
@@ -90,6 +88,11 @@ def _text(rows: Sequence[Sequence[str]], align: str) -> str:
     return "\n".join(columns(lines, align))
 
 
+def papers() -> dict[str, str]:
+    """{paper as in models and profiles: title, venue and arXiv number}."""
+    return TEXTS["papers"] | citations()
+
+
 def models_page() -> str:
     """The text of docs/models.md."""
     sections: dict[str, list[str]] = {}
@@ -110,7 +113,7 @@ def models_page() -> str:
             lines = [f"**{name}** ({stated.source}):", "", *(f"* {text}" for text in items)]
             parts.append("\n".join(lines))
     parts += [TEXTS["not_built"], "## Papers"]
-    parts.append("\n".join(f"* {paper}: {title}." for paper, title in PAPERS.items()))
+    parts.append("\n".join(f"* {paper}: {title}." for paper, title in sorted(papers().items())))
     return "\n\n".join(parts) + "\n"
 
 
