@@ -12,6 +12,7 @@ class SmoothMaxP(Ranker):
     label = "SmoothMaxP"  # in tables
     paper = "none"
     family = "passage scores"
+    rates = ("backbone", "head")  # it adds no parameters of its own
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B of B documents from the vectors of their P chunks; the mask tells real ones."""

@@ -18,6 +18,7 @@ from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Training
+from rank_core.testing.author import num_parameters, over_bert_base
 from rank_core.testing.laws import (
     CHUNKING,
     DOCUMENTS,
@@ -190,6 +191,14 @@ def test_every_parameter_has_exactly_one_learning_rate(subject: Subject) -> None
     parts = {part for part, own in subject.model.learning_rate_groups().items() if own}
     read = subject.kind.rates_read(config_of(subject.name, subject.backbone).model)
     assert parts <= {*read}, "`rates` lacks a part with parameters"
+
+
+def test_it_has_the_number_of_parameters_that_it_states(subject: Subject) -> None:
+    """`num_parameters` is the published number over BERT-base without its pooler."""
+    if subject.kind.num_parameters is None:
+        pytest.skip("num_parameters is not stated")
+    model = over_bert_base(subject.name.partition(" ")[0], subject.backbone)
+    assert num_parameters(model) == subject.kind.num_parameters
 
 
 def test_inputs_at_the_edge_get_a_finite_score(subject: Subject) -> None:

@@ -83,6 +83,7 @@ LATE = {
     ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",
     ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
     ("ranksweep.results", "sweeps.commands.export"): "brings in torch",
+    ("sweeps.commands.check", "rank_core.testing.author"): "brings in torch and transformers",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.bundles", "sweeps.commands.bundle"): "draws",
     ("sweeps.commands.compare.command", "sweeps.commands.compare.bundled"): "draws",
