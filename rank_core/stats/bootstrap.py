@@ -40,7 +40,8 @@ def crossed_weights(
     if num_replicates < 1:
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
     weights = {
-        cell: _resampled(len(own), num_replicates, rng) for cell, own in matrix.scores.items()
+        cell: _resampled(len(score_SQ), num_replicates, rng)
+        for cell, score_SQ in matrix.scores.items()
     }
     return CrossedWeights(
         _resampled(next(iter(matrix.scores.values())).shape[1], num_replicates, rng), weights

@@ -60,7 +60,9 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
     return replace(
         matrix,
         query_ids=columns,
-        scores={cell: _pseudo_values(own, place_Q, G) for cell, own in matrix.scores.items()},
+        scores={
+            cell: _pseudo_values(score_SQ, place_Q, G) for cell, score_SQ in matrix.scores.items()
+        },
         query_df=(jackknife_df(np.bincount(place_Q)),),
         by_query=matrix,
         cluster_of=tuple(place_Q),
@@ -110,8 +112,8 @@ def joined(matrix: ScoreMatrix, keys: Sequence[str], num_queries: int) -> ScoreM
         matrix,
         query_ids=tuple(columns[at] for at in order_G),
         scores={
-            cell: own.mean(axis=1, keepdims=True) + scale * _sums(own, place_N, G)
-            for cell, own in matrix.scores.items()
+            cell: score_SQ.mean(axis=1, keepdims=True) + scale * _sums(score_SQ, place_N, G)
+            for cell, score_SQ in matrix.scores.items()
         },
         query_strata=strata,
         query_df=df,
@@ -156,13 +158,13 @@ def _strata(
     for one in by_size:  # a smaller collection overwrites a larger one
         owner_G[list(place_N[starts[one] : starts[one + 1]])] = one
     columns = {one: np.flatnonzero(owner_G == one).tolist() for one in reversed(by_size)}
-    kept = {one: own for one, own in columns.items() if len(own) > 1} or {by_size[-1]: []}
+    kept = {one: places for one, places in columns.items() if len(places) > 1} or {by_size[-1]: []}
     # A single column has no variance of its own.
-    next(iter(kept.values())).extend(own[0] for own in columns.values() if len(own) == 1)
+    next(iter(kept.values())).extend(places[0] for places in columns.values() if len(places) == 1)
     df = [matrix.query_df[one] / (sizes[one] - 1) for one in kept if matrix.query_df]
-    df = [share * (len(own) - 1) for share, own in zip(df, kept.values(), strict=False)]
+    df = [share * (len(places) - 1) for share, places in zip(df, kept.values(), strict=False)]
     strata = tuple(map(len, kept.values())) if len(kept) > 1 else ()
-    return [at for own in kept.values() for at in own], strata, tuple(df)
+    return [at for places in kept.values() for at in places], strata, tuple(df)
 
 
 def design_effect(delta_Q: Floats, cluster_of: Sequence[object]) -> float:

@@ -99,7 +99,7 @@ class CellComparison:
     @property
     def facts(self) -> dict[str, Any]:
         """Its numbers and names, without the family and the test behind them."""
-        return {name: own for name, own in vars(self).items() if name not in ("family", "test")}
+        return {name: value for name, value in vars(self).items() if name not in ("family", "test")}
 
     @property
     def fewest_seeds(self) -> float:
@@ -265,7 +265,7 @@ def _comparison(
     delta_Q = query_A_SQ.mean(axis=0) - query_B_SQ.mean(axis=0)
     wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
-    own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
+    of_test = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
     return CellComparison(
         measure=matrix.measure,
         system=pair[0],
@@ -286,7 +286,7 @@ def _comparison(
         losses=losses,
         ci_queries_low=ci_queries_low,
         ci_queries_high=ci_queries_high,
-        **{name: getattr(test, name) for name in own},
+        **{name: getattr(test, name) for name in of_test},
         test=test,
         family=family,
         family_size=family.applied.size,
@@ -310,12 +310,12 @@ class _Moderated:
     @property
     def facts(self) -> dict[str, Any]:
         """What a `FamilyRecord` has of them."""
-        own = self.prior or Prior(math.nan, math.nan, math.nan)
+        prior = self.prior or Prior(math.nan, math.nan, math.nan)
         return {
             "seeds_agree": bool(self.agree),
-            "prior_variance": float(own.variance),
-            "prior_df": float(own.df),
-            "pool_df": own.pool_df,
+            "prior_variance": float(prior.variance),
+            "prior_df": float(prior.df),
+            "pool_df": prior.pool_df,
         }
 
     def family(self, own_K: Floats, correlation_KK: Floats | None, num_families: int) -> Family:
@@ -473,10 +473,10 @@ def compare_with(
     if not baselines:
         raise BadInput("at least one baseline must be given")
     for slot in baselines:
-        own = [slot] if isinstance(slot, str) else list(slot.values())
-        for cell in own if isinstance(slot, str) else [*slot, *own]:
+        named = [slot] if isinstance(slot, str) else list(slot.values())
+        for cell in named if isinstance(slot, str) else [*slot, *named]:
             if cell not in matrix.cells:
-                raise unknown("baseline" if cell in own else "cell", cell, matrix.cells)
+                raise unknown("baseline" if cell in named else "cell", cell, matrix.cells)
     by_letter: ByLetter = {}
     for letter, slot in zip(ascii_lowercase, baselines, strict=False):
         of_cell = dict.fromkeys(matrix.cells, slot) if isinstance(slot, str) else slot

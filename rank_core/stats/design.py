@@ -238,7 +238,7 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
     sides_N = [
         (V_s * square_N[1 + side], V_e * square_N[1 + sides + side], S) for side in range(sides)
     ]
-    own = infer(
+    test = infer(
         delta=0.0,
         variance_queries=queries_N,
         variance_seeds=tuple(V for V, _, _ in sides_N),
@@ -248,8 +248,8 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
     )
 
     def by_own(level: float) -> Floats:
-        t_N = stats.t.isf(level / 2, own.welch.at_level(level))
-        return np.where(own.se_both > 0, t_N * own.se_both, 0.0)
+        t_N = stats.t.isf(level / 2, test.welch.at_level(level))
+        return np.where(test.se_both > 0, t_N * test.se_both, 0.0)
 
     joint = goal.alpha / goal.shares
     # The true error of the difference is fixed, while the critical difference varies with the

@@ -52,9 +52,9 @@ class ScoreMatrix:
 
     def only(self, cells: Iterable[str]) -> "ScoreMatrix":
         """The matrix of some of its cells, in this order."""
-        own = tuple(cells)
-        seeds = {cell: self.seeds[cell] for cell in own}
-        return replace(self, cells=own, seeds=seeds, scores={c: self.scores[c] for c in own})
+        names = tuple(cells)
+        seeds = {cell: self.seeds[cell] for cell in names}
+        return replace(self, cells=names, seeds=seeds, scores={c: self.scores[c] for c in names})
 
     def num_runs(self, cell: str) -> float:
         """The runs of a cell by the degrees of freedom of their means."""
@@ -114,9 +114,9 @@ def score_matrices(
         ) from None
     groups = dict(iter(table.groupby("cell", observed=True)))
     of_cell = {cell: groups[cell] for cell in cells}
-    for cell, own in of_cell.items():
+    for cell, rows in of_cell.items():
         if cell not in may_agree:
-            _refuse_identical_seeds(own, cell=cell)
+            _refuse_identical_seeds(rows, cell=cell)
     return {measure: _matrix(of_cell, measure) for measure in measures}
 
 
@@ -154,7 +154,7 @@ def _check_request(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str
 
 def _matrix(of_cell: Mapping[str, pd.DataFrame], measure: str) -> ScoreMatrix:
     """Every (seed, query) exactly once and finite, the queries those of any cell."""
-    tables = {cell: _seeds_by_queries(own, cell, measure) for cell, own in of_cell.items()}
+    tables = {cell: _seeds_by_queries(rows, cell, measure) for cell, rows in of_cell.items()}
     names = next(iter(of_cell.values()))["query_id"].cat.categories
     # A query that any cell has is a query of the comparison; a cell that lacks it has a hole.
     known = np.any([(~np.isnan(table)).any(axis=0) for _, table in tables.values()], axis=0)
@@ -178,15 +178,15 @@ def _matrix(of_cell: Mapping[str, pd.DataFrame], measure: str) -> ScoreMatrix:
 
 
 def _seeds_by_queries(
-    own: pd.DataFrame, cell: str, measure: str
+    values: pd.DataFrame, cell: str, measure: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The seeds of a cell, and its values on a measure: a row per seed, a column per query of the
     whole table, NaN where it has none."""
-    rows = np.flatnonzero(own["measure"] == measure)
+    rows = np.flatnonzero(values["measure"] == measure)
     if not len(rows):
         raise BadInput(f"every cell needs values of {measure}, but cell {cell} has none")
-    value, names = own["value"].to_numpy()[rows], own["query_id"].cat.categories
-    seed, query = own["seed"].to_numpy()[rows], own["query_id"].cat.codes.to_numpy()[rows]
+    value, names = values["value"].to_numpy()[rows], values["query_id"].cat.categories
+    seed, query = values["seed"].to_numpy()[rows], values["query_id"].cat.codes.to_numpy()[rows]
     if (query < 0).any():
         raise BadInput(f"every value needs a query, but cell {cell} has one of {measure} without")
     for i in np.flatnonzero(~np.isfinite(value)):
@@ -206,16 +206,16 @@ def _seeds_by_queries(
     return seeds, table
 
 
-def identical_seeds(own: pd.DataFrame) -> tuple[int, int] | None:
+def identical_seeds(table: pd.DataFrame) -> tuple[int, int] | None:
     """Two seeds of a cell with equal values on every measure, of which copies of a run are the
     usual cause; None without any.
 
     RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
     Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
     """
-    if own["query_id"].nunique() < QUERIES_THAT_PROVE:
+    if table["query_id"].nunique() < QUERIES_THAT_PROVE:
         return None
-    rows = own.sort_values(["measure", "query_id"]).groupby("seed", observed=True)["value"]
+    rows = table.sort_values(["measure", "query_id"]).groupby("seed", observed=True)["value"]
     values = {int(seed): of_seed.to_numpy() for seed, of_seed in rows}
     for first, second in combinations(values, 2):
         if np.array_equal(values[first], values[second]) and np.ptp(values[first]) > 0:
@@ -223,8 +223,8 @@ def identical_seeds(own: pd.DataFrame) -> tuple[int, int] | None:
     return None
 
 
-def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
-    if seeds := identical_seeds(own):
+def _refuse_identical_seeds(values: pd.DataFrame, *, cell: str) -> None:
+    if seeds := identical_seeds(values):
         raise BadInput(
             f"training runs must differ, but seeds {seeds[0]} and {seeds[1]} of {cell} have "
             "identical values for all queries: the seed has no effect, training changes "
@@ -238,7 +238,9 @@ def copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, s
     same = {}
     for cell in cells:
         scores = (matrix.scores[cell] for matrix in matrices)
-        key = tuple((len(own), own[np.lexsort(own.T)].tobytes()) for own in scores)
+        key = tuple(
+            (len(score_SQ), score_SQ[np.lexsort(score_SQ.T)].tobytes()) for score_SQ in scores
+        )
         same[cell] = first.setdefault(key, cell)
     return {cell: other for cell, other in same.items() if cell != other}
 
@@ -250,8 +252,8 @@ def proven_copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict
         cell: first
         for cell, first in copies(matrices, cells).items()
         if any(
-            len(own.query_ids) >= QUERIES_THAT_PROVE and np.ptp(own.scores[cell]) > 0
-            for own in matrices
+            len(matrix.query_ids) >= QUERIES_THAT_PROVE and np.ptp(matrix.scores[cell]) > 0
+            for matrix in matrices
         )
     }
 

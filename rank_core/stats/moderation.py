@@ -90,9 +90,9 @@ def moderated_error(
         variance, df = prior.moderated(runs * V_s, runs - 1)
         # The terms of Satterthwaite's denominator: the moderated V_s, and the residual that is
         # subtracted from it.
-        own = (variance / runs) ** 2 / df + V_e**2 / ((runs - 1) * (num_queries - 1))
+        added = (variance / runs) ** 2 / df + V_e**2 / ((runs - 1) * (num_queries - 1))
         V = V + np.where(trained, np.maximum(variance / runs - V_e, 0), 0)
-        terms = terms + np.where(trained, own, 0)
+        terms = terms + np.where(trained, added, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt(V), np.where(terms > 0, V**2 / terms, num_queries - 1.0)
 

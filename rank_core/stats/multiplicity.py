@@ -65,7 +65,7 @@ def max_t(p: ArrayLike, correlation_KK: ArrayLike) -> Floats:
             f"max-t needs the correlations of all {len(p_K)} comparisons, got {R_KK.shape}"
         )
     tested = np.flatnonzero(~np.isnan(p_K))
-    return _of_tested(p_K, lambda own: _step_down(own, R_KK[np.ix_(tested, tested)]))
+    return _of_tested(p_K, lambda p_T: _step_down(p_T, R_KK[np.ix_(tested, tested)]))
 
 
 def _step_down(p_K: Floats, R_KK: Floats) -> Floats:

@@ -118,8 +118,8 @@ def position_curves(
     level, pair_level = (_level(alpha, covariance, rows) for rows in (of_bin, of_pair))
     most = 1.0 if max(map(np.max, scores.values())) <= 1 else math.inf
     curves = {
-        name: _curve(own, own.half_widths(level), _index_interval(own, pairs, pair_level), most)
-        for name, own in parts.items()
+        name: _curve(part, part.half_widths(level), _index_interval(part, pairs, pair_level), most)
+        for name, part in parts.items()
     }
     return PositionCurves(bins, curves, alpha)
 
@@ -162,15 +162,15 @@ class _Parts:
         # The shape contains the residual, which the spread of the queries has counted, and the
         # level a share of the shape.
         V_e = float(np.mean([seed_variances(block)[1] for block in blocks]))
-        own, of_shape = max(V_level - V_shape / B, 0.0), max(V_shape - V_e, 0.0)
+        of_level, of_shape = max(V_level - V_shape / B, 0.0), max(V_shape - V_e, 0.0)
         shape_df = runs * (B - 1)
         return cls(
             mean_B,
             queries_B,
             df_B,
-            own,
+            of_level,
             of_shape,
-            ((V_level, runs), (-V_shape / B, shape_df)) if own else (),
+            ((V_level, runs), (-V_shape / B, shape_df)) if of_level else (),
             ((V_shape, shape_df), (-V_e, runs * df_B.sum())) if of_shape else (),
         )
 
@@ -212,9 +212,9 @@ def _covariance(
     K, B = len(scores), int(bin_Q.max()) + 1
     covariance = np.zeros((B, K, B, K))
     for number in range(B):
-        own = bin_Q == number
-        mean_KQ = np.array([score_SQ[:, own].mean(axis=0) for score_SQ in scores.values()])
-        shared = np.atleast_2d(np.cov(mean_KQ)) / own.sum()
+        in_bin = bin_Q == number
+        mean_KQ = np.array([score_SQ[:, in_bin].mean(axis=0) for score_SQ in scores.values()])
+        shared = np.atleast_2d(np.cov(mean_KQ)) / in_bin.sum()
         np.fill_diagonal(shared, [one.variance[number] for one in parts.values()])
         covariance[number, :, number, :] = shared
     return covariance
@@ -229,33 +229,33 @@ def _level(alpha: float, covariance: Floats, rows_RB: Floats) -> float:
     return family_level(alpha, scaled(flat, np.sqrt(np.diagonal(flat)), np.ones(size)))
 
 
-def _index_interval(own: _Parts, pairs: Sequence[tuple[int, int]], level: float) -> IndexInterval:
+def _index_interval(parts: _Parts, pairs: Sequence[tuple[int, int]], level: float) -> IndexInterval:
     ratios = []
     for i, j in pairs:
-        t = own.critical(i, j, level)
-        ratios += [_ratio_interval(own, i, j, t), _ratio_interval(own, j, i, t)]
+        t = parts.critical(i, j, level)
+        ratios += [_ratio_interval(parts, i, j, t), _ratio_interval(parts, j, i, t)]
     low, high = (min(ends) for ends in zip(*ratios, strict=True))
     return IndexInterval(
-        _index(own.mean_B.min(), own.mean_B.max()), max(1 - high, 0.0), max(1 - low, 0.0)
+        _index(parts.mean_B.min(), parts.mean_B.max()), max(1 - high, 0.0), max(1 - low, 0.0)
     )
 
 
-def _ratio_interval(own: _Parts, i: int, j: int, t: float) -> tuple[float, float]:
+def _ratio_interval(parts: _Parts, i: int, j: int, t: float) -> tuple[float, float]:
     """Fieller's interval of the ratio of the means of two bins, which is not negative: the ratios r
     with |m_i - r m_j| <= t sqrt(V_i + r^2 V_j - 2 r C), where C is the variance of the runs' level.
     No upper end where the second mean may be 0."""
-    (mean_i, mean_j), (V_i, V_j) = own.mean_B[[i, j]], own.variance[[i, j]]
+    (mean_i, mean_j), (V_i, V_j) = parts.mean_B[[i, j]], parts.variance[[i, j]]
     a, c = mean_j**2 - t**2 * V_j, mean_i**2 - t**2 * V_i
     if a <= 0:
         return 0.0, math.inf
-    middle = mean_i * mean_j - t**2 * own.level
+    middle = mean_i * mean_j - t**2 * parts.level
     root = math.sqrt(max(middle**2 - a * c, 0.0))
     return float(max((middle - root) / a, 0.0)), float((middle + root) / a)
 
 
-def _curve(own: _Parts, half_B: Floats, index: IndexInterval, most: float) -> Curve:
-    low_B, high_B = np.maximum(own.mean_B - half_B, 0), np.minimum(own.mean_B + half_B, most)
-    return Curve(tuple(own.mean_B.tolist()), tuple(low_B.tolist()), tuple(high_B.tolist()), index)
+def _curve(parts: _Parts, half_B: Floats, index: IndexInterval, most: float) -> Curve:
+    low_B, high_B = np.maximum(parts.mean_B - half_B, 0), np.minimum(parts.mean_B + half_B, most)
+    return Curve(tuple(parts.mean_B.tolist()), tuple(low_B.tolist()), tuple(high_B.tolist()), index)
 
 
 def _index(smallest: float, largest: float) -> float:

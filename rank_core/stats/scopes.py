@@ -377,11 +377,13 @@ def strata_df(value_N: Floats, strata: Strata, df: Sequence[float] = ()) -> Any:
     if len(df) < 2:
         return df[0]
     parts = np.split(value_N, np.cumsum(strata)[:-1], axis=-1)
-    squares = [((own - own.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for own in parts]
+    squares = [
+        ((part_N - part_N.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for part_N in parts
+    ]
     total = sum(squares)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Satterthwaite: a sum of squares of several strata, each with f degrees of freedom.
-        found = total**2 / sum(own**2 / f for own, f in zip(squares, df, strict=True))
+        found = total**2 / sum(square**2 / f for square, f in zip(squares, df, strict=True))
     # Exact arithmetic never falls below the smallest stratum's degrees of freedom; rounding of tiny
     # squares might.
     return np.where(total > 0, np.maximum(found, min(df)), sum(df))

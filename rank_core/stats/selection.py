@@ -29,7 +29,7 @@ def gain_after_choice(
         >>> round(gain_after_choice(dev, test, reference="BM25"), 3)
         0.02
     """
-    folds = min((len(own) for own in dev.values() if len(own) > 1), default=0)
+    folds = min((len(values) for values in dev.values() if len(values) > 1), default=0)
     if folds < 2:
         return None
     names = [*dev]
@@ -46,5 +46,5 @@ def gain_after_choice(
 
 def _mean(values: Sequence[float], fold: int, folds: int, *, left_out: bool) -> float:
     """The mean of the runs of a fold, or of the others; of all where a system has one."""
-    own = [v for at, v in enumerate(values) if ((at % folds) == fold) == left_out]
-    return float(np.mean(own if len(values) > 1 else values))
+    selected = [v for at, v in enumerate(values) if ((at % folds) == fold) == left_out]
+    return float(np.mean(selected if len(values) > 1 else values))

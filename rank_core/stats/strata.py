@@ -96,8 +96,10 @@ def difference_of_collections(
     variances of `over_collections`: a difference of systems in it is the difference of their
     differences. Raises `BadInput` as that does."""
     # The mean of both, the second negated, is half of it.
-    twice = [replace(first, scores={cell: 2 * own for cell, own in first.scores.items()})]
-    twice += [replace(second, scores={cell: -2 * own for cell, own in second.scores.items()})]
+    twice = [replace(first, scores={cell: 2 * score_SQ for cell, score_SQ in first.scores.items()})]
+    twice += [
+        replace(second, scores={cell: -2 * score_SQ for cell, score_SQ in second.scores.items()})
+    ]
     return over_collections(twice, measure=measure, separate_runs=separate_runs)
 
 
@@ -161,11 +163,11 @@ def compare_collections(
         "paired_seeds": paired_seeds, "deterministic": deterministic,
     }  # fmt: skip
     shared = max(num_families, len(matrices))
-    own = [compare_with(one, **options, num_families=shared) for one in matrices]
+    of_collections = [compare_with(one, **options, num_families=shared) for one in matrices]
     of_mean = compare_with(mean, **options, num_families=num_families)
 
     counts: Counter[tuple[str, str, str, str]] = Counter()
-    for letter, pairs in chain.from_iterable(by_letter.items() for by_letter in own):
+    for letter, pairs in chain.from_iterable(by_letter.items() for by_letter in of_collections):
         for c, name in product(pairs, _COUNTS):
             counts[letter, c.system, c.baseline, name] += getattr(c, name)
 
@@ -175,4 +177,6 @@ def compare_collections(
         summed: Any = {name: counts[letter, c.system, c.baseline, name] for name in _COUNTS}
         return replace(c, **summed)
 
-    return own, {letter: [counted(c, letter) for c in pairs] for letter, pairs in of_mean.items()}
+    return of_collections, {
+        letter: [counted(c, letter) for c in pairs] for letter, pairs in of_mean.items()
+    }

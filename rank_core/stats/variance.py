@@ -143,20 +143,20 @@ def seed_correlation(matrix: ScoreMatrix, *, level: float = 0.95) -> SeedCorrela
     )
     mean_KS = mean_KS - mean_KS.mean(axis=1, keepdims=True)
     shared = K * float(mean_KS.mean(axis=0) @ mean_KS.mean(axis=0)) / (S - 1)
-    own = (float((mean_KS**2).sum()) / (S - 1) - shared) / (K - 1)
-    if shared + own <= 0:
+    residual = (float((mean_KS**2).sum()) / (S - 1) - shared) / (K - 1)
+    if shared + residual <= 0:
         return None
     df = S - 1, (S - 1) * (K - 1)
     low, high = (
-        _correlation(shared, own * float(stats.f.ppf(tail, *df)), K)
+        _correlation(shared, residual * float(stats.f.ppf(tail, *df)), K)
         for tail in ((1 + level) / 2, (1 - level) / 2)
     )
-    return SeedCorrelation(_correlation(shared, own, K), low, high, K, S)
+    return SeedCorrelation(_correlation(shared, residual, K), low, high, K, S)
 
 
-def _correlation(shared: float, own: float, num_cells: int) -> float:
+def _correlation(shared: float, residual: float, num_cells: int) -> float:
     """From the mean squares of seeds and of seeds x cells."""
-    return (shared - own) / (shared + (num_cells - 1) * own)
+    return (shared - residual) / (shared + (num_cells - 1) * residual)
 
 
 def homogeneity(matrix: ScoreMatrix) -> float:
