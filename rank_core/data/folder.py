@@ -146,7 +146,9 @@ def titles_in(folder: Path, fields: Fields | None) -> dict[str, int]:
     """{doc_id: characters of the title with which its text begins} of the documents of a folder
     that have one; a line break follows it."""
     read = read_documents(_files_of(folder, fields).documents, fields or {})
-    lengths = ((own.doc_id, len(own.text) - len(own.untitled) - 1) for own in read)
+    lengths = (
+        (document.doc_id, len(document.text) - len(document.untitled) - 1) for document in read
+    )
     return {doc_id: length for doc_id, length in lengths if length > 0}
 
 
@@ -186,8 +188,8 @@ def _declared(folder: Path) -> dict[str, Any]:
     if not isinstance(language, str):
         raise BadInput(f'{path}: language must be a code such as "de", got {shown(language)}')
     if not isinstance(found[OWN_DOCUMENTS], bool):
-        own = shown(found[OWN_DOCUMENTS])
-        raise BadInput(f"{path}: {OWN_DOCUMENTS} must be true or false, got {own}")
+        found_text = shown(found[OWN_DOCUMENTS])
+        raise BadInput(f"{path}: {OWN_DOCUMENTS} must be true or false, got {found_text}")
     return found | {"language": language_code(language, str(path)) if language else ""}
 
 
@@ -209,14 +211,14 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     }
     rankers = {"BM25" if ranker.lower() == "bm25" else ranker for ranker in rankers}
     ranker = rankers.pop() if len(rankers) == 1 else ""
-    own = int((folder / OWN).read_text(encoding="ascii"))
+    num_own = int((folder / OWN).read_text(encoding="ascii"))
     return Collection(
         name,
         content_hash,
         documents,
         Splits(name, splits),
         ranker,
-        unranked=len(documents) - own,
+        unranked=len(documents) - num_own,
         language=files.language,
         leaves_own_out=files.leaves_own_out,
     )
@@ -225,8 +227,8 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
 def _stored(files: _Files, states: tuple[FileState, ...]) -> DocumentStore:
     """The documents, then the texts of pairs that are not among them."""
     fields, pairs = dict(files.fields), set(files.pairs)
-    own = [state for path, state in zip(files.paths(), states, strict=True) if path in pairs]
-    state = [str(STORE_VERSION), states[0], *own, *([files.fields] if fields else [])]
+    of_pairs = [state for path, state in zip(files.paths(), states, strict=True) if path in pairs]
+    state = [str(STORE_VERSION), states[0], *of_pairs, *([files.fields] if fields else [])]
     return stored_documents(
         _digest_of("texts 3", *state),
         lambda: _documents(files, fields),
@@ -246,7 +248,7 @@ def _documents(files: _Files, fields: Fields) -> Iterator[tuple[str, str]]:
         yield document.doc_id, document.text
     for path in files.pairs:
         for line in pairs_of(path, fields):
-            if line.passages and all(own.text.strip() in known for own in line.passages):
+            if line.passages and all(passage.text.strip() in known for passage in line.passages):
                 raise BadInput(
                     f"{line.place}: the texts of a training line must be texts, found ids of "
                     f"documents, such as {shown(line.passages[0].text)}; judgments of ids are a "
@@ -276,7 +278,9 @@ def _place_of(files: _Files, fields: Fields, doc_id: str) -> str:
         if document.doc_id == doc_id:
             return document.place
     lines = (line for path in files.pairs for line in pairs_of(path, fields))
-    return next(line.place for line in lines if doc_id in {own.doc_id for own in line.passages})
+    return next(
+        line.place for line in lines if doc_id in {passage.doc_id for passage in line.passages}
+    )
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
@@ -307,15 +311,17 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     groups = {name: _groups(split, judged[name][0], fields) for name, split in files.splits}
     of_texts = documents_of((queries for queries, _ in judged.values()), documents)
     for name, (queries, qrels) in judged.items():
-        own = OwnDocuments(queries, documents, qrels, of_texts, left_out=files.leaves_own_out)
-        ranked = own.watched(candidates[name])
+        own_documents = OwnDocuments(
+            queries, documents, qrels, of_texts, left_out=files.leaves_own_out
+        )
+        ranked = own_documents.watched(candidates[name])
         write_split(folder / name, queries, qrels, ranked, documents, groups[name])
-        own.note(f"{files.folder.name}, {name}")
+        own_documents.note(f"{files.folder.name}, {name}")
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
     language = other_than_english(files.language)
     declared = [("language", language)] if language else []
     declared += [(OWN_DOCUMENTS, "false")] if files.leaves_own_out else []
-    if any(own.is_blank_titled for own in read_documents(files.documents, fields)):
+    if any(document.is_blank_titled for document in read_documents(files.documents, fields)):
         declared.append(("blank titles", "left out"))  # texts began with a line break once
     content_hash = _content_hash(named, (*files.fields, *declared))
     (folder / OWN).write_text(str(num_own), encoding="ascii")
@@ -354,7 +360,7 @@ def _find_files(folder: Path) -> _Files:
             )
             for name in called
         ]
-        forms = [*pairs, *beir, *(next(filter(None, own))[0] for own in folders if any(own))]
+        forms = [*pairs, *beir, *(next(filter(None, pair))[0] for pair in folders if any(pair))]
         found = one(split, forms)
         if found in pairs:
             splits.append((split, _SplitFiles(pairs[0], pairs[0], None)))
@@ -377,8 +383,8 @@ def _find_files(folder: Path) -> _Files:
             splits.append((split, split_files))
     _refuse_unread_splits(folder, [name for name in SPLITS if name not in dict(splits)])
     if not splits:
-        ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
-        missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
+        layout = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
+        missing += ["qrels/{train,dev,test}.tsv"] if is_beir else layout
     if documents is None or missing:
         raise BadInput(
             f"{folder} lacks {', '.join(missing)}; {_undivided(folder, documents) or LAYOUT}"
@@ -526,11 +532,14 @@ def _paired(path: Path, fields: Fields) -> _Judged:
                 f"{line.place}: query_id {line.query_id!r} has two texts, the other one at {first}"
             )
         judged = qrels.setdefault(line.query_id, {})
-        for own in line.passages:
-            if own.grade is not None and judged.setdefault(own.doc_id, own.grade) != own.grade:
+        for passage in line.passages:
+            if (
+                passage.grade is not None
+                and judged.setdefault(passage.doc_id, passage.grade) != passage.grade
+            ):
                 raise BadInput(
-                    f"{line.place}: query {line.query_id!r} judges a text as {own.grade}, and as "
-                    f"{judged[own.doc_id]} before: {shown(own.text)}"
+                    f"{line.place}: query {line.query_id!r} judges a text as {passage.grade}, and "
+                    f"as {judged[passage.doc_id]} before: {shown(passage.text)}"
                 )
     if not queries:
         raise BadInput(f"{path} has no queries")
@@ -544,11 +553,11 @@ def _negatives(path: Path, fields: Fields) -> list[tuple[str, dict[str, float]]]
     any."""
     run: dict[str, dict[str, float]] = {}
     for line in pairs_of(path, fields):
-        own = run.setdefault(line.query_id, {})
+        ranked = run.setdefault(line.query_id, {})
         for passage in line.passages:
             if (passage.grade or 0) <= 0:
                 # Scores that fall with the place: a run needs an order, and the file has no scores.
-                own.setdefault(passage.doc_id, -float(len(own)))
+                ranked.setdefault(passage.doc_id, -float(len(ranked)))
     return list(run.items()) if any(run.values()) else []
 
 
@@ -626,5 +635,7 @@ def _digest_of(*parts: object) -> str:
 
 def _refuse_repeated(path: Path, fields: Fields, doc_id: str) -> NoReturn:
     """Raises `BadInput` with the places of a duplicate doc_id."""
-    first, second, *_ = (own.place for own in read_documents(path, fields) if own.doc_id == doc_id)
+    first, second, *_ = (
+        document.place for document in read_documents(path, fields) if document.doc_id == doc_id
+    )
     raise BadInput(f"{second}: doc_id {doc_id!r} is a duplicate of {first}")

@@ -32,7 +32,7 @@ def round_robin(queries: Mapping[str, str]) -> dict[str, set[str]]:
         units.setdefault(same_text(queries[query_id]), []).append(query_id)
     ordered = list(units.values())
     return {
-        f"fold{k + 1}": {query_id for own in ordered[k::NUM_FOLDS] for query_id in own}
+        f"fold{k + 1}": {query_id for unit in ordered[k::NUM_FOLDS] for query_id in unit}
         for k in range(NUM_FOLDS)
     }
 
@@ -85,9 +85,9 @@ def kept_together(
 
     of_text: dict[str, str] = {}
     for query_id, text in queries.items():
-        own = root(groups.get(query_id, query_id))
-        other = root(of_text.setdefault(same_text(text), own))
-        low, high = sorted((own, other))
+        group = root(groups.get(query_id, query_id))
+        other = root(of_text.setdefault(same_text(text), group))
+        low, high = sorted((group, other))
         first[high] = low
     return {query_id: root(groups.get(query_id, query_id)) for query_id in queries}
 

@@ -45,7 +45,7 @@ def read_folds(
             f"{num_folds}"
         )
     _check_together(queries, groups, fold_of, places)
-    return [{query_id for query_id, own in fold_of.items() if own == name} for name in names]
+    return [{query_id for query_id, fold in fold_of.items() if fold == name} for name in names]
 
 
 def _check_together(

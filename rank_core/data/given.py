@@ -85,9 +85,9 @@ def _table(name: str, value: Any, number: str, what: str) -> Mapping[Any, Mappin
         if items is None:
             raise refused(name, what, value)
         return _gathered(name, items, number, what)
-    table = {query_id: _by_label(own) for query_id, own in value.items()}
-    for query_id, own in table.items():
-        if own is None:
+    table = {query_id: _by_label(by_doc) for query_id, by_doc in value.items()}
+    for query_id, by_doc in table.items():
+        if by_doc is None:
             raise BadInput(
                 f"{name} must be {what}, got {got(value[query_id])} for query {shown(query_id)}"
             )
@@ -100,13 +100,13 @@ def _gathered(name: str, records: list[Any], number: str, what: str) -> dict[Any
     for place, record in enumerate(records):
         if not is_record(record) or not hasattr(record, number):
             raise refused(f"{name}[{place}]", f"a record of {what}", record)
-        own = table.setdefault(record.query_id, {})
-        if record.doc_id in own:
+        by_doc = table.setdefault(record.query_id, {})
+        if record.doc_id in by_doc:
             raise BadInput(
                 f"{name}[{place}]: query {shown(record.query_id)} has document "
                 f"{shown(record.doc_id)} twice"
             )
-        own[record.doc_id] = getattr(record, number)
+        by_doc[record.doc_id] = getattr(record, number)
     return table
 
 
@@ -115,30 +115,31 @@ def is_record(value: object) -> bool:
     return hasattr(value, "query_id") and hasattr(value, "doc_id") and not is_frame(value)
 
 
-def _by_label(own: Any) -> Mapping[Any, Any] | None:
+def _by_label(value: Any) -> Mapping[Any, Any] | None:
     """A mapping, or a Series as the mapping of its labels; None for anything else."""
-    own = unwrapped(own)
-    if is_series(own):
-        return dict(zip(own.index, own.tolist(), strict=True)) if own.index.is_unique else None
-    return own if isinstance(own, Mapping) else None
+    value = unwrapped(value)
+    if is_series(value):
+        unique = value.index.is_unique
+        return dict(zip(value.index, value.tolist(), strict=True)) if unique else None
+    return value if isinstance(value, Mapping) else None
 
 
-def _is_plain(query_id: Any, own: Mapping[Any, Any], kind: type) -> bool:
+def _is_plain(query_id: Any, by_doc: Mapping[Any, Any], kind: type) -> bool:
     """True for a query with a dictionary of printable ASCII texts to numbers of a kind of
     Python."""
-    if type(own) is not dict or not {type(query_id), *map(type, own)} <= {str}:
+    if type(by_doc) is not dict or not {type(query_id), *map(type, by_doc)} <= {str}:
         return False
-    if not {*map(type, own.values())} <= {kind}:
+    if not {*map(type, by_doc.values())} <= {kind}:
         return False
-    ids = (query_id, *own)
+    ids = (query_id, *by_doc)
     return all(map(str.isascii, ids)) and all(map(str.isprintable, ids))
 
 
 def _numbers(
-    where: str, own: Mapping[Any, Any], number_of: Callable[[str, object], Any]
+    where: str, by_doc: Mapping[Any, Any], number_of: Callable[[str, object], Any]
 ) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for given, number in own.items():
+    for given, number in by_doc.items():
         doc_id = _new_id(where, "doc_id", given, plain)
         plain[doc_id] = number_of(f"{where}, document {doc_id!r}", unwrapped(number))
     return plain

@@ -84,7 +84,7 @@ def _snapshot(repository: str, revision: str | None) -> Path:
 
     try:
         first = fetch(revision, [CARD, DECLARED])
-        patterns = [pattern for own in _patterns(first).values() for pattern in own]
+        patterns = [pattern for files in _patterns(first).values() for pattern in files]
         return fetch(first.name, [CARD, DECLARED, *patterns])
     except BadInput:
         raise
@@ -119,7 +119,7 @@ def _patterns(snapshot: Path) -> dict[str, list[str]]:
     declared = _declared(snapshot / CARD)
     found: dict[str, list[str]] = {}
     for table in ("corpus", "queries"):
-        files = [pattern for own in declared.get(table, {}).values() for pattern in own]
+        files = [pattern for patterns in declared.get(table, {}).values() for pattern in patterns]
         found[table] = files or [f"{table}.*", f"{table}/*"]
     judged = next((declared[name] for name in JUDGMENTS if name in declared), {})
     for split, called in SPLIT_NAMES.items():
@@ -180,7 +180,9 @@ def _lay_out(folder: Path, snapshot: Path, name: str) -> None:
         str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if path.is_file()
     )
     for table, patterns in _patterns(snapshot).items():
-        files = [file for file in there if any(fnmatch.fnmatch(file, own) for own in patterns)]
+        files = [
+            file for file in there if any(fnmatch.fnmatch(file, pattern) for pattern in patterns)
+        ]
         files = [file for file in files if kind_of(Path(file))]
         if not files and table in TABLES:
             raise BadInput(
@@ -232,7 +234,7 @@ def _join_tables(path: Path, files: Sequence[Path]) -> None:
 
     with parquet.ParquetWriter(path, parquet.read_schema(files[0])) as writer:
         for file in files:
-            with parquet.ParquetFile(file) as own:
-                check_parquet(own, file, file.stat().st_size)
-                for batch in own.iter_batches():
+            with parquet.ParquetFile(file) as table:
+                check_parquet(table, file, file.stat().st_size)
+                for batch in table.iter_batches():
                     writer.write_batch(batch)

@@ -239,8 +239,10 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
     contents: dict[str, bytes] = {}
     of_texts = documents_of((queries for queries, _ in judged.values()), documents)
     for split, (queries, qrels) in judged.items():
-        own = OwnDocuments(queries, documents, qrels, of_texts, left_out=recipe.leaves_own_out)
-        runs[split] = dict(own.watched(runs[split].items()))
+        own_documents = OwnDocuments(
+            queries, documents, qrels, of_texts, left_out=recipe.leaves_own_out
+        )
+        runs[split] = dict(own_documents.watched(runs[split].items()))
         ranked = (doc_id for ranked in runs[split].values() for doc_id in ranked)
         if strange := _absent(ranked, documents):
             raise BadInput(
@@ -256,7 +258,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         gone = set(absent) if split == "train" else set()
         kept = {q: {d: grade for d, grade in qrels[q].items() if d not in gone} for q in queries}
         write_split(folder / split, queries, kept, runs[split].items(), documents)
-        own.note(split if recipe.leaves_own_out else f"{name}, {split}")
+        own_documents.note(split if recipe.leaves_own_out else f"{name}, {split}")
     language = other_than_english(_language(recipe))
     digest = hashlib.sha256((documents.content_hash + language).encode())
     for file in sorted(contents, key=Path):
@@ -432,9 +434,9 @@ def _key(name: str, recipe: Recipe) -> str:
     all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
     analysis = first_stage.TextAnalysis(_language(recipe))
     bm25 = [first_stage.recipe(analysis), first_stage.K1, first_stage.B, DEPTH]
-    own = ["own documents left out"] * recipe.leaves_own_out
-    own += _reading_of(recipe.parts[0].dataset_id)
-    return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states, *own)
+    settings = ["own documents left out"] * recipe.leaves_own_out
+    settings += _reading_of(recipe.parts[0].dataset_id)
+    return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states, *settings)
 
 
 def _reading_of(dataset_id: str) -> list[str]:

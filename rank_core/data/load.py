@@ -137,8 +137,8 @@ def portable_collection(name: str) -> str:
     base = name.partition("|")[0].strip()
     if base.startswith(hub.PREFIX):
         return portable_steps(with_folder(name, hub.pinned(base)))
-    own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
-    return portable_steps(with_folder(name, own.get(base, base)))
+    registered = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
+    return portable_steps(with_folder(name, registered.get(base, base)))
 
 
 @lru_cache(maxsize=4)
@@ -242,9 +242,9 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
     texts = collection.documents
     of_texts = documents_of((split.queries for split in splits.values()), texts)
     for name, split in splits.items():
-        own = OwnDocuments(split.queries, texts, split.qrels, of_texts, left_out=False)
-        list(own.watched(split.candidates.items()))
-        own.note(f"{collection.name}, {name}")
+        own_documents = OwnDocuments(split.queries, texts, split.qrels, of_texts, left_out=False)
+        list(own_documents.watched(split.candidates.items()))
+        own_documents.note(f"{collection.name}, {name}")
     return splits
 
 
@@ -252,7 +252,9 @@ def _plain(qrels: Qrels) -> Qrels:
     """Grades as numbers of Python; what is read from disk has them already."""
     if not isinstance(qrels, dict):
         return qrels
-    return {q: {doc_id: int(grade) for doc_id, grade in own.items()} for q, own in qrels.items()}
+    return {
+        q: {doc_id: int(grade) for doc_id, grade in judged.items()} for q, judged in qrels.items()
+    }
 
 
 def contents_hash(collection: Collection, about: str = "") -> str:

@@ -124,9 +124,9 @@ _NANO = (
 
 def _beir(dataset: str, names: tuple[str, ...] = ()) -> Recipe:
     """The recipe of a BEIR dataset; without splits it is a test set."""
-    own = {name: f"beir/{dataset}/{name}" for name in names} or {"test": f"beir/{dataset}"}
+    datasets = {name: f"beir/{dataset}/{name}" for name in names} or {"test": f"beir/{dataset}"}
     # BEIR, MTEB and Pyserini leave out the document of a query's id.
-    return Recipe(splits(**own), leaves_own_out=dataset in ("arguana", "quora"))
+    return Recipe(splits(**datasets), leaves_own_out=dataset in ("arguana", "quora"))
 
 
 NAMED: dict[str, Recipe] = {

@@ -68,12 +68,14 @@ def shared_texts(queries: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str
     """(split, an earlier one, ids of its queries that have the text of one there), for pairs of
     splits with such queries; texts are equal except in case and white space."""
     texts = {
-        name: {query_id: same_text(text) for query_id, text in own.items()}
-        for name, own in queries.items()
+        name: {query_id: same_text(text) for query_id, text in of_split.items()}
+        for name, of_split in queries.items()
     }
     for name, earlier in EARLIER:
-        theirs = set(texts.get(earlier, {}).values())
-        if same := [query_id for query_id, text in texts.get(name, {}).items() if text in theirs]:
+        earlier_texts = set(texts.get(earlier, {}).values())
+        if same := [
+            query_id for query_id, text in texts.get(name, {}).items() if text in earlier_texts
+        ]:
             yield name, earlier, same
 
 

@@ -26,7 +26,7 @@ def documents_of(
     queries: Iterable[Mapping[str, str]], documents: Mapping[str, str]
 ) -> dict[str, set[str]]:
     """The documents that have the text of a query, with a title before it or without."""
-    texts = {same_text(text) for own in queries for text in own.values()}
+    texts = {same_text(text) for of_split in queries for text in of_split.values()}
     longest = 2 * max(map(len, texts), default=0) + _SPACE
     found: dict[str, set[str]] = {}
     for doc_id, text in _short(documents, 4 * longest + _TITLE):

@@ -400,10 +400,12 @@ class _PairReading:
         graded = self._graded(place, record, found)
         others = self._passages(place, record, "neg", found.get("neg", ()))
         scores = self._scores(place, record, found, len(graded), len(others))
-        texts = [own._replace(score=s) for own, s in zip([*graded, *others], scores, strict=True)]
-        passages = [own for own in texts if own.text.strip()]
+        texts = [
+            passage._replace(score=s) for passage, s in zip([*graded, *others], scores, strict=True)
+        ]
+        passages = [passage for passage in texts if passage.text.strip()]
         self._empty_texts += len(texts) - len(passages)
-        if not query.strip() or not any(own.text.strip() for own in graded):
+        if not query.strip() or not any(passage.text.strip() for passage in graded):
             self._empty_lines.append(place)
             return None
         return Pairs(place, query_id, query, passages, _label(place, record, found, "group"))

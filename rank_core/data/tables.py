@@ -192,16 +192,16 @@ def hits_in(place: str, record: Record) -> Iterator[tuple[str, Record]]:
             if isinstance(response, dict):
                 yield from hits_in(f"{place}, response {number}", response)
     elif isinstance(record.get("hits"), dict) and isinstance(record["hits"].get("hits"), list):
-        beside = {name: value for name, value in record.items() if name not in _ENVELOPE}
+        fields = {name: value for name, value in record.items() if name not in _ENVELOPE}
         for number, hit in enumerate(record["hits"]["hits"]):
             if not isinstance(hit, dict):
                 raise BadInput(
                     f"{place}, hit {number}: a hit must be an object, found {shown(hit)}"
                 )
-            yield f"{place}, hit {number}", {**beside, **_hit(hit)}
+            yield f"{place}, hit {number}", {**fields, **_hit(hit)}
     elif isinstance(record.get("response"), dict) and "hits" in record["response"]:
-        beside = {name: value for name, value in record.items() if name != "response"}
-        yield from hits_in(place, {**beside, **record["response"]})
+        fields = {name: value for name, value in record.items() if name != "response"}
+        yield from hits_in(place, {**fields, **record["response"]})
     else:
         yield place, _hit(record)
 
@@ -325,7 +325,7 @@ def _rows(
                 raise BadInput(
                     f"{path}:{taken[-1][0]}: no line of CSV with quotes in pairs: {error}"
                 )
-            if error or (len(taken) > 1 and all(is_row(own) for _, own in taken)):
+            if error or (len(taken) > 1 and all(is_row(line) for _, line in taken)):
                 ahead.extendleft(reversed(taken[1:]))
                 del taken[1:]
                 row = [_unquoted(cell) for cell in taken[0][1].split(mark)]

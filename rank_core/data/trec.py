@@ -163,8 +163,8 @@ def gathered_run(rows: Iterable[tuple[str, object, object, object, float]]) -> "
         if doc_id in of_query:
             raise BadInput(f"{place}: query {query_id!r} ranks document {doc_id!r} twice")
         of_query[doc_id] = rank, score_of(place, score)
-    against = [query_id for query_id, own in ranked.items() if contradicts(own.values())]
-    return RankedFile({query_id: _in_order(own) for query_id, own in ranked.items()}, against)
+    against = [query_id for query_id, scores in ranked.items() if contradicts(scores.values())]
+    return RankedFile({query_id: _in_order(scores) for query_id, scores in ranked.items()}, against)
 
 
 def dictionary_rows(
@@ -327,10 +327,10 @@ def read_ranked(path: Path) -> RankedFile:
 def order_notes(file: RankedFile) -> Iterator[str]:
     """The notes on a run whose scores say another order than its ranks, or none, in most
     queries."""
-    several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
+    several = {query_id: scores for query_id, scores in file.run.items() if len(scores) > 1}
     if is_contradicted(file):
         yield CONTRADICTED
-    if 2 * sum(len({*own.values()}) == 1 for own in several.values()) > len(several):
+    if 2 * sum(len({*scores.values()}) == 1 for scores in several.values()) > len(several):
         yield (
             "all scores of a query are equal in most queries; documents are ordered by their ids, "
             "not by their ranks."
@@ -346,7 +346,7 @@ def noted(where: str, file: RankedFile) -> Run:
 
 def is_contradicted(file: RankedFile) -> bool:
     """True where scores and ranks are in two orders in most queries of several documents."""
-    several = sum(len(own) > 1 for own in file.run.values())
+    several = sum(len(scores) > 1 for scores in file.run.values())
     return 2 * len(file.contradicted) > several
 
 

@@ -2,11 +2,12 @@
 reader does with all other fields: those that may change the meaning are refused, the rest is listed
 once."""
 
+import dataclasses
 import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rank_core.data.tables import Record
@@ -50,7 +51,7 @@ class Schema:
     different numbers at its end, all are read."""
 
     names: Mapping[str, tuple[str, ...]]
-    last: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    last: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     joined: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
     renamed_alone: bool = False  # a field that --fields names has no other names
@@ -152,7 +153,7 @@ class Reading:
     def __init__(self, source: str, schema: Schema, fields: Fields | None) -> None:
         self._source, self._schema, self._has_flag = source, schema, fields is not None
         given = fields or {}
-        self._renamed = tuple((theirs, ours.partition(":")[0]) for theirs, ours in given.items())
+        self._renamed = tuple((name, field.partition(":")[0]) for name, field in given.items())
         self._unread: dict[str, None] = {}
 
     def remedy(self, flag: str, otherwise: str) -> str:
@@ -189,29 +190,29 @@ class Reading:
         for two names with different values, and for a field that may change the meaning."""
         many, unread = _layout(self._schema, self._renamed, tuple(record))
         found: dict[str, tuple[str, ...]] = {}
-        for ours, names in many.items():
-            if len(names) > 1 and not self._joins(ours, names):
+        for field, names in many.items():
+            if len(names) > 1 and not self._joins(field, names):
                 given = [name for name in names if record[name] not in (None, "")] or [names[0]]
                 if other := next((n for n in given if record[n] != record[given[0]]), None):
                     raise BadInput(
-                        f"{place}: {given[0]} and {other} are both names of {ours} and differ; "
+                        f"{place}: {given[0]} and {other} are both names of {field} and differ; "
                         f"{self.remedy(f'{other}={UNUSED} reads one alone', 'remove one of them')}"
                     )
                 names = (given[0],)
-            found[ours] = names
+            found[field] = names
         for name in unread:
             if self._schema.is_judged and _is_sensitive(name):
-                ours = f"{name}=OURS, with OURS one of {', '.join(FIELD_NAMES)}"
+                flag = f"{name}=OURS, with OURS one of {', '.join(FIELD_NAMES)}"
                 raise BadInput(
                     f"{place}: the field {shown(name)} may say what is relevant and is not read; "
-                    f"remove it, or {self.remedy(ours, 'rename it')}"
+                    f"remove it, or {self.remedy(flag, 'rename it')}"
                 )
             self._unread[name] = None
         return found
 
-    def _joins(self, ours: str, names: tuple[str, ...]) -> bool:
+    def _joins(self, field: str, names: tuple[str, ...]) -> bool:
         bases = {_plain(name).rstrip("0123456789") for name in names}
-        return ours in self._schema.joined or (ours in self._schema.numbered and len(bases) == 1)
+        return field in self._schema.joined or (field in self._schema.numbered and len(bases) == 1)
 
     def end(self) -> None:
         """Lists the fields that were never read, once for each source."""
@@ -227,8 +228,8 @@ def with_field(schema: Schema, field: str) -> Schema:
     if field in schema.names:
         return schema
     names = {
-        ours: tuple(name for name in known if _plain(name) != _plain(field))
-        for ours, known in schema.names.items()
+        other: tuple(name for name in known if _plain(name) != _plain(field))
+        for other, known in schema.names.items()
     }
     return replace(schema, names=names | {field: (field,)})
 
@@ -238,31 +239,33 @@ def _layout(
     schema: Schema, renamed: tuple[tuple[str, str], ...], keys: tuple[str, ...]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """({field: its names among the keys}, the other keys)."""
-    given = {theirs: ours for theirs, ours in renamed if theirs in keys}
+    given = {name: field for name, field in renamed if name in keys}
     free = [key for key in keys if key not in given]
     lower = [key.lower() for key in keys]
     if "docno" in lower and "docno" in schema.names.get("doc_id", ()):
         # PyTerrier's frames have the number of a document in its index beside it.
         free = [key for key in free if key.lower() != "docid"]
     found: dict[str, tuple[str, ...]] = {}
-    for ours in schema.names:
-        if own := tuple(theirs for theirs, name in given.items() if name == ours):
-            found[ours] = own
-        elif schema.renamed_alone and any(name == ours for _, name in renamed):
+    for field in schema.names:
+        if matches := tuple(theirs for theirs, name in given.items() if name == field):
+            found[field] = matches
+        elif schema.renamed_alone and any(name == field for _, name in renamed):
             continue  # --fields is about documents first; queries may have other names
-        elif own := _named(free, schema.names[ours], ours in schema.numbered):
-            found[ours] = own
-    for ours, names in schema.last.items():
-        if ours not in found and (own := _named(free, names, False)):
-            found[ours] = own
+        elif matches := _named(free, schema.names[field], field in schema.numbered):
+            found[field] = matches
+    for field, names in schema.last.items():
+        if field not in found and (matches := _named(free, names, False)):
+            found[field] = matches
             found = {
-                other: left if other == ours else tuple(name for name in left if name not in own)
+                other: left
+                if other == field
+                else tuple(name for name in left if name not in matches)
                 for other, left in found.items()
             }
-    found = {ours: names for ours, names in found.items() if names}
+    found = {field: names for field, names in found.items() if names}
     read = {name for names in found.values() for name in names}
     read |= {key for key in keys if key not in given and key not in free}
-    unused = {theirs for theirs, ours in given.items() if ours == UNUSED}
+    unused = {name for name, field in given.items() if field == UNUSED}
     return found, tuple(key for key in keys if key not in read and key not in unused)
 
 
@@ -270,13 +273,13 @@ def _named(keys: Iterable[str], names: tuple[str, ...], numbered: bool) -> tuple
     """The keys that are one of these names in any spelling, in the order of the names, then of the
     numbers at their ends."""
     places = {_plain(name): place for place, name in enumerate(names)}
-    own: list[tuple[int, int, str]] = []
+    ranked: list[tuple[int, int, str]] = []
     for key in keys:
         plain = _plain(key)
         base = plain.rstrip("0123456789") if numbered and plain not in places else plain
         if base in places:
-            own.append((places[base], int(plain[len(base) :] or 0), key))
-    return tuple(key for *_, key in sorted(own))
+            ranked.append((places[base], int(plain[len(base) :] or 0), key))
+    return tuple(key for *_, key in sorted(ranked))
 
 
 def _plain(name: str) -> str:

@@ -45,7 +45,7 @@ def _split(name: str, parts: Any) -> Split:
     if lacking := [part for part in ("queries", "qrels") if part not in read]:
         raise BadInput(f"{name} must hold queries and qrels; it lacks {' and '.join(lacking)}")
     values: dict[str, Any] = {
-        part: PARTS[part](f"{name}: {part}", _table(own)) for part, own in read.items()
+        part: PARTS[part](f"{name}: {part}", _table(rows)) for part, rows in read.items()
     }
     return Split(values["queries"], values["qrels"], values.get("candidates", {}))
 

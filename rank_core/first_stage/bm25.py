@@ -111,9 +111,9 @@ def expanded(
         # Anserini cuts each document's terms before it mixes them, and the mixture again.
         for term, share in _shares(_largest(counts, settings.fb_terms)).items():
             model[term] = model.get(term, 0.0) + share * score
-    model, own = _shares(_largest(model, settings.fb_terms)), _shares(query)
+    model, query_shares = _shares(_largest(model, settings.fb_terms)), _shares(query)
     kept = settings.original_weight or float(not model)
-    mixed = {term: kept * share for term, share in own.items()}
+    mixed = {term: kept * share for term, share in query_shares.items()}
     for term, share in model.items():
         mixed[term] = mixed.get(term, 0.0) + (1 - kept) * share
     return mixed
@@ -136,8 +136,8 @@ _EXACT_LENGTHS = 24
 
 def recipe(analysis: TextAnalysis = LUCENE_ENGLISH) -> str:
     """All that scores depend on besides texts and settings; part of every cache key of BM25."""
-    own = analysis.recipe()
-    return f"exact lucene 1, regex {version('regex')}" + (own and f", {own}")
+    of_analysis = analysis.recipe()
+    return f"exact lucene 1, regex {version('regex')}" + (of_analysis and f", {of_analysis}")
 
 
 def length_to_byte(length: int) -> int:

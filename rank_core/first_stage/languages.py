@@ -101,7 +101,7 @@ def language_code(code: str, where: str) -> str:
     known = code.strip().lower().replace("_", "-").partition("-")[0]
     if known in LANGUAGES:
         return known
-    by_name = {own.name.lower(): own_code for own_code, own in LANGUAGES.items()}
+    by_name = {language.name.lower(): own_code for own_code, language in LANGUAGES.items()}
     near = by_name.get(known) or next(iter(nearest(known, LANGUAGES, 1, cutoff=0.6)), "")
     hint = f"; did you mean {near}? Known" if near else "; known"
     raise BadInput(
@@ -288,7 +288,7 @@ def languages_fitting(scripts: Counter[str]) -> list[str]:
 
     fitting = [
         code
-        for code, own in LANGUAGES.items()
-        if letters(code) > scripts.total() / 2 and scripts[own.scripts[0]]
+        for code, language in LANGUAGES.items()
+        if letters(code) > scripts.total() / 2 and scripts[language.scripts[0]]
     ]
     return sorted(fitting, key=lambda code: (-letters(code), len(LANGUAGES[code].scripts)))

@@ -112,9 +112,9 @@ def _build(folder: Path) -> None:
     )
     _write_jsonl(folder / "passages.jsonl.gz", passages)
     for split in SPLITS:
-        own = [query for query in queries if query.split == split]
-        texts = {query.query_id: query.pair.summary for query in own}
-        _write_judged(folder / split, texts, {query.query_id: query.doc_id for query in own})
+        of_split = [query for query in queries if query.split == split]
+        texts = {query.query_id: query.pair.summary for query in of_split}
+        _write_judged(folder / split, texts, {query.query_id: query.doc_id for query in of_split})
         run = first_stage.Bm25Index(documents).run(texts)
         write_run(folder / split / f"bm25.top{first_stage.DEPTH}.run.gz", run, tag="bm25")
 
@@ -223,9 +223,9 @@ def _build_passages(folder: Path, source: Path) -> None:
     rows = ({"doc_id": record["passage_id"], "text": record["body"]} for record in records)
     _write_jsonl(folder / "docs.jsonl.gz", rows)
     for split in SPLITS:
-        own = {f"q-{r['doc_id']}": r for r in records if r["split"] == split}
-        queries = {query_id: record["summary"] for query_id, record in own.items()}
-        answers = {query_id: record["passage_id"] for query_id, record in own.items()}
+        of_split = {f"q-{r['doc_id']}": r for r in records if r["split"] == split}
+        queries = {query_id: record["summary"] for query_id, record in of_split.items()}
+        answers = {query_id: record["passage_id"] for query_id, record in of_split.items()}
         _write_judged(folder / split, queries, answers)
 
 

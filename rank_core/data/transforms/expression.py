@@ -74,7 +74,9 @@ def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collectio
 def _ranked(collection: Collection) -> Collection:
     """The collection with its candidates in rank order, as those that are read from disk are."""
     splits = {
-        name: replace(split, candidates={q: in_rank_order(own) for q, own in candidates.items()})
+        name: replace(
+            split, candidates={q: in_rank_order(ranked) for q, ranked in candidates.items()}
+        )
         if isinstance(candidates := split.candidates, dict)
         else split
         for name, split in collection.splits.items()

@@ -202,10 +202,10 @@ def plan_documents(
     chosen: list[tuple[str, str, str]] = []
     for split, of_split in relevant.items():
         pairs = []
-        for query_id, own in of_split.items():
+        for query_id, judged in of_split.items():
             fitting = {
                 passage_id: grade
-                for passage_id, grade in own.items()
+                for passage_id, grade in judged.items()
                 if uses[passage_id] == 1
                 and 1 <= len(collection.documents[passage_id].split()) <= longest
             }

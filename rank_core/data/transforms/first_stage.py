@@ -75,8 +75,8 @@ class FirstStage:
                     f"got {split}_depth={getattr(self, f'{split}_depth')}, depth={self.depth}"
                 )
         if self.by == GIVEN:
-            own = (*OF_BM25, *OF_RM3, "tune", *self.OF_DEPENDS_ON)
-            self._refuse(own, f"by={GIVEN}, which does not retrieve")
+            of_retrieval = (*OF_BM25, *OF_RM3, "tune", *self.OF_DEPENDS_ON)
+            self._refuse(of_retrieval, f"by={GIVEN}, which does not retrieve")
         if not self.by.endswith("rm3"):
             self._refuse(OF_RM3, f"by={self.by}, only with by=rm3 and by=lucene-rm3")
         if self.tune:
@@ -144,7 +144,9 @@ class FirstStage:
             runs = _read(self._folder(collection), tuple(collection.splits))
             if collection.leaves_own_out:
                 runs = {
-                    name: {query_id: without_own(query_id, own) for query_id, own in run.items()}
+                    name: {
+                        query_id: without_own(query_id, ranked) for query_id, ranked in run.items()
+                    }
                     for name, run in runs.items()
                 }
         splits = {
