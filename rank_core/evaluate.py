@@ -137,15 +137,15 @@ def bounds_of(name: str) -> tuple[float, float]:
     parameters: Mapping[str, Any] = {}
     try:
         measure = ir_measures.parse_measure(name)
-        own, parameters = measure.NAME, measure.params
+        family, parameters = measure.NAME, measure.params
     except (NameError, ValueError, TypeError, SyntaxError):
         known = {key.lower(): found.NAME for key, found in ir_measures.measures.registry.items()}
         base, at, _ = name.lower().partition("@")
-        own = (known | _ELSEWHERE).get(base, "") if at or len(base) > 2 else ""
-    if own in _COUNTS:
+        family = (known | _ELSEWHERE).get(base, "") if at or len(base) > 2 else ""
+    if family in _COUNTS:
         return 0.0, math.inf
     # Gains of one's own may be negative.
-    return (0.0, 1.0) if own in _SHARES and "gains" not in parameters else (-math.inf, math.inf)
+    return (0.0, 1.0) if family in _SHARES and "gains" not in parameters else (-math.inf, math.inf)
 
 
 def cutoff_of(name: str) -> int | None:

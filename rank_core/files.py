@@ -125,8 +125,8 @@ _TICK = 2.0  # seconds; no file system's clock is coarser
 def file_state(path: Path) -> FileState:
     """The state of a file. Tools can set the time of the last change of a content (`cp -p`, tar),
     but not that of its entry."""
-    own = path.stat()
-    return str(path), own.st_size, own.st_mtime_ns, own.st_ctime_ns, own.st_ino
+    stat = path.stat()
+    return str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def is_young(state: FileState) -> bool:

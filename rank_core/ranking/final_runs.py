@@ -56,7 +56,7 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
     splits = {name: scorer.inputs.collection.splits[name] for name in EVALUATED}
     best = {}
     for name in splits:
-        own = best_sentences(
+        sentences = best_sentences(
             model,
             scorer.pairs,
             queries=scorer.own_queries(name),
@@ -66,7 +66,7 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
             autocast=scorer.autocast,
             work=scorer.work,
         )
-        best[name], own_test = scorer.gathered(name, own), own
+        best[name], own_test = scorer.gathered(name, sentences), sentences
     dev, test = splits["dev"], splits["test"]
     weights = tune_interpolation(best["dev"], dev.candidates, dev.qrels, evaluation.measures[0])
     for query_id, documents in own_test.items():

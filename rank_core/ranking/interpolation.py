@@ -156,12 +156,12 @@ def mixture(
         first = of_run[query_id]
         doc_ids = [*{**scores, **first}] if union else list(scores)
         if doc_ids:
-            own = [
+            normalised = [
                 dict(zip(side, norm(np.array([*side.values()])), strict=True)) if side else {}
                 for side in (scores, first)
             ]
             model_K, first_K = (
-                np.array([side.get(doc_id, 0.0) for doc_id in doc_ids]) for side in own
+                np.array([side.get(doc_id, 0.0) for doc_id in doc_ids]) for side in normalised
             )
             sides[query_id] = doc_ids, model_K, first_K
         else:

@@ -59,7 +59,7 @@ class Scorer:
         run = self._rerank(name, self.pairs, candidates, depth=depth, work=self.work, kept=kept)
         return Share(require_finite(run), kept)
 
-    def _rerank(self, name: str, pairs: PairEncoder, candidates: Run, **own: Any) -> Run:
+    def _rerank(self, name: str, pairs: PairEncoder, candidates: Run, **options: Any) -> Run:
         return rerank(
             self.model,
             pairs,
@@ -67,7 +67,7 @@ class Scorer:
             candidates=candidates,
             batch_tokens=self.batch_tokens,
             autocast=self.autocast,
-            **own | {"depth": own.get("depth") or self.config.evaluation.depth},
+            **options | {"depth": options.get("depth") or self.config.evaluation.depth},
         )
 
     def whole(self, name: str, share: Share) -> Run:
@@ -107,10 +107,10 @@ class Scorer:
         # tell the owner from the place alone.
         return {query_id: tokens[query_id][:limit] for query_id in query_ids[rank::world_size]}
 
-    def gathered(self, name: str, own: dict[str, T]) -> dict[str, T]:
+    def gathered(self, name: str, values: dict[str, T]) -> dict[str, T]:
         """The values of all workers in one dictionary, in query order, on every worker."""
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
-        parts = distributed.gather(own)
+        parts = distributed.gather(values)
         return {query_id: parts[i % len(parts)][query_id] for i, query_id in enumerate(query_ids)}
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":

@@ -97,8 +97,8 @@ def cut_texts(
         return_token_type_ids=False,
         verbose=False,
     )["offset_mapping"]
-    for text, title, own in zip(texts, titles, found, strict=True):
-        yield _cuts(text, title, np.array(own, np.int64).reshape(-1, 2), tokenizer, cutting)
+    for text, title, offsets in zip(texts, titles, found, strict=True):
+        yield _cuts(text, title, np.array(offsets, np.int64).reshape(-1, 2), tokenizer, cutting)
 
 
 def _cuts(
@@ -131,8 +131,10 @@ def _stripped(text: str, start: int, end: int, tokens: int) -> Cut:
     """A chunk without the white space around it."""
     if not tokens:
         return Cut(0, 0, 0)
-    own = text[start:end]
-    return Cut(start + len(own) - len(own.lstrip()), end - len(own) + len(own.rstrip()), tokens)
+    chunk = text[start:end]
+    return Cut(
+        start + len(chunk) - len(chunk.lstrip()), end - len(chunk) + len(chunk.rstrip()), tokens
+    )
 
 
 def _snapped(

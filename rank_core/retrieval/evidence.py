@@ -55,9 +55,9 @@ def coverage(relevant: Sequence[Place], read: Iterable[Place]) -> float:
     seen = {
         (place.doc_id, c)
         for place in read
-        for own in relevant
-        if own.doc_id == place.doc_id
-        for c in range(max(place.start, own.start), min(place.end, own.end))
+        for wanted_place in relevant
+        if wanted_place.doc_id == place.doc_id
+        for c in range(max(place.start, wanted_place.start), min(place.end, wanted_place.end))
     }
     return len(wanted & seen) / len(wanted) if wanted else 0.0
 
@@ -71,7 +71,9 @@ def evidence_recall(
     known. `chunks` has the chunks of each query, best first."""
     return {
         budget: {
-            query_id: coverage(relevant[query_id], (own.place for own in within(ranked, budget)))
+            query_id: coverage(
+                relevant[query_id], (chunk.place for chunk in within(ranked, budget))
+            )
             for query_id, ranked in chunks.items()
             if query_id in relevant
         }

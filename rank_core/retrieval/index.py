@@ -185,8 +185,8 @@ class DenseIndex:
     @property
     def fits_memory(self) -> bool:
         """Whether this worker's vectors fit in half of the machine's memory."""
-        own = 4 * (self._end - self._start) * self.model.dimensions
-        return own <= memory_bytes() / 2
+        num_bytes = 4 * (self._end - self._start) * self.model.dimensions
+        return num_bytes <= memory_bytes() / 2
 
     def _keys(self) -> NDArray[np.bytes_]:
         return self.cuts.keys[self._start : self._end]
@@ -229,9 +229,9 @@ class DenseIndex:
         """The best documents and chunks of all workers, by their places in the collection."""
         score = self._scoring(queries)
         blocks = self._blocks(max(1, len(queries)))
-        own = search(blocks, score, len(queries), depth=depth, num_chunks=num_chunks)
+        top = search(blocks, score, len(queries), depth=depth, num_chunks=num_chunks)
         found = Found(empty(len(queries)), empty(len(queries)))
-        for other in distributed.gather(own):
+        for other in distributed.gather(top):
             documents = better(found.documents, other.documents, depth)
             found = Found(documents, better(found.chunks, other.chunks, num_chunks))
         return found
@@ -249,8 +249,8 @@ class DenseIndex:
             start = int(offsets[row])
             end = int(np.searchsorted(offsets, start + size, side="right")) - 1
             end = min(max(end, row + 1), self._last)
-            own = offsets[row:end] - start
-            yield IndexBlock(row, start, own, self._vectors(start, int(offsets[end])))
+            relative = offsets[row:end] - start
+            yield IndexBlock(row, start, relative, self._vectors(start, int(offsets[end])))
             row = end
 
     def _vectors(self, start: int, end: int) -> Singles:

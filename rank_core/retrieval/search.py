@@ -67,7 +67,9 @@ def better(first: Top, second: Top, number: int) -> Top:
     item_QK = np.concatenate([first.items, second.items], axis=1)
     score_QK = np.concatenate([first.scores, second.scores], axis=1)
     order_QK = np.argsort(-score_QK, axis=1, kind="stable")[:, :number]
-    return Top(*(np.take_along_axis(own, order_QK, axis=1) for own in (item_QK, score_QK)))
+    return Top(
+        *(np.take_along_axis(values_QK, order_QK, axis=1) for values_QK in (item_QK, score_QK))
+    )
 
 
 def _items(first: int, score_QN: Singles) -> Top:

@@ -84,7 +84,7 @@ class VectorStore:
         shards = self.shards()
         stored = [np.load(shard / KEYS) for shard in shards]
         keys = np.concatenate([np.zeros(0, KEY), *stored])
-        sizes = [len(own) for own in stored]
+        sizes = [len(shard) for shard in stored]
         shard_K = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         row_K = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes] or [shard_K])
         order = np.argsort(keys, kind="stable")  # of two shards with one text the first
@@ -135,6 +135,6 @@ class Vectors:
         size = _mapped(self._shards[used[0]]).shape[1] if len(used) else 0
         vector_ND = np.empty((len(shard_N), size), np.float32)
         for number in used.tolist():
-            own = shard_N == number
-            vector_ND[own] = _mapped(self._shards[number])[row_N[own]]
+            of_shard = shard_N == number
+            vector_ND[of_shard] = _mapped(self._shards[number])[row_N[of_shard]]
         return vector_ND

@@ -126,15 +126,15 @@ def _types(section: Any) -> dict[str, tuple[Any, bool]]:
 @cache
 def _rules(section: Any) -> list[tuple[str, Any, bool]]:
     """(setting, its rule, whether it may name a user's code) of those with a rule."""
-    known = [(own.name, own.metadata) for own in fields(section) if own.metadata["rule"]]
+    known = [(field.name, field.metadata) for field in fields(section) if field.metadata["rule"]]
     return [(name, about["rule"], bool(about.get("accepts_code"))) for name, about in known]
 
 
 def check_types(section: str, settings: Any) -> None:
     """Makes the values of a section plain (`typed`), as constructors take any. Raises `BadInput`
     for a setting of another type."""
-    own: Any = type(settings)
-    for name, (kind, is_section) in _types(own).items():
+    section_type: Any = type(settings)
+    for name, (kind, is_section) in _types(section_type).items():
         value = getattr(settings, name)
         if is_section:
             if not isinstance(value, kind):
@@ -146,8 +146,8 @@ def check_types(section: str, settings: Any) -> None:
 
 def check_rules(section: str, settings: Any) -> None:
     """Raises `BadInput` for a setting of a section that breaks its rule."""
-    own: Any = type(settings)
-    for name, rule, accepts_code in _rules(own):
+    section_type: Any = type(settings)
+    for name, rule, accepts_code in _rules(section_type):
         value = getattr(settings, name)
         if not (accepts_code and is_reference(value)):
             check_rule(f"{section}.{name}", value, rule)

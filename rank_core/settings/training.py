@@ -235,8 +235,8 @@ def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool)
     if (by_teacher or training.filters_negatives) and not training.teacher:
         name = f"loss={training.loss}" if by_teacher else "negatives_share or negatives_margin"
         raise BadInput(f"training.{name} needs training.teacher, a teacher's run file")
-    own = is_reference(training.loss)
-    if training.teacher and not (by_teacher or own or training.filters_negatives):
+    is_own = is_reference(training.loss)
+    if training.teacher and not (by_teacher or is_own or training.filters_negatives):
         raise BadInput(
             f"training.teacher has no effect with training.loss={training.loss}; losses with a "
             f"teacher: {', '.join(TEACHER_LOSSES)}; filters: training.negatives_share, "

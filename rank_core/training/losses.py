@@ -144,8 +144,8 @@ def loss_of(training: Training) -> Loss:
     """The entry of `LOSSES` for the settings, or a user's function with the signature of `Loss`.
     Raises `BadInput` for an unknown name."""
     if is_reference(training.loss):
-        own: Loss = load("loss", training.loss)
-        return own
+        loss: Loss = load("loss", training.loss)
+        return loss
     if training.loss not in LOSSES:
         raise unknown("training.loss", training.loss, LOSSES)
     return LOSSES[training.loss]

@@ -164,14 +164,14 @@ def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> 
     """
     # Over what determines the trained model, and nothing of evaluation: two cells that differ in
     # evaluation alone train the same model.
-    own = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
-    shared = "" if config.training.paired_seeds else own
+    of_trial = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
+    shared = "" if config.training.paired_seeds else of_trial
     of_fold = (f"fold {fold}",) if fold else ()
     return Streams(
-        init=derive(config.seed, "init", own, *of_fold),
+        init=derive(config.seed, "init", of_trial, *of_fold),
         order=derive(config.seed, "order", shared, *of_fold),
         negatives=derive(config.seed, "negatives", shared, *of_fold),
-        dropout=derive(config.seed, "dropout", own, *of_fold),
+        dropout=derive(config.seed, "dropout", of_trial, *of_fold),
     )
 
 
