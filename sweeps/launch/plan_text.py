@@ -23,6 +23,7 @@ from sweeps.plan.experiment import value_text
 from sweeps.plan.head_line import used_head
 from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Trial
 from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
+from sweeps.search.race import ALPHA, RacePrice, race_price
 from sweeps.search.search import search_class
 from sweeps.terminal.text import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.terminal.text import terminal_columns as width
@@ -113,7 +114,19 @@ def plan_lines(plan: Plan, *, finished: int) -> list[PlanLine]:
             f"{numbered(len(plan.cells), 'cell')}{times}"
             + (f", {finished} of them done" if finished else ""),
         ),
+        *([] if finished else _race_lines(plan)),
     ]
+
+
+def _race_lines(plan: Plan) -> Iterator[PlanLine]:
+    """The price of a race in place of the grid, where it is clearly lower."""
+    if price := race_price(plan):
+        (fewest, mean), (low, high) = price.trials, price.shares
+        yield (
+            "race",
+            f"--search race: {fewest} to {mean} trials on average, {low:.0%} to {high:.0%} of the "
+            f"grid's tokens; the grid's choice on dev in {1 - ALPHA:.0%}",
+        )
 
 
 def _without_effect(plan: Plan) -> Iterator[PlanLine]:
@@ -295,9 +308,15 @@ def _cell_lines(plan: Plan) -> list[str]:
 
 
 def forecast_text(
-    missing: Sequence[Trial], forecast: Forecast, calibration: Calibration, *, stops: bool = False
+    missing: Sequence[Trial],
+    forecast: Forecast,
+    calibration: Calibration,
+    *,
+    stops: bool = False,
+    race: RacePrice | None = None,
 ) -> str:
-    """The trials still to run, by cell and in total; at most, for a search that `stops` some."""
+    """The trials still to run, by cell and in total; at most, for a search that `stops` some. With
+    the price of a `race` of all of them."""
     number = Counter(trial.cell.cell for trial in missing)
     title = "to run, at most" if stops else "to run"
     rows = [(title, "trials", "tokens", "a trial (95%)", f"{forecast.unit}-hours", "memory")]
@@ -313,10 +332,16 @@ def forecast_text(
         hours = f"{number[cell.cell] * middle * forecast.units / 3600:.3g}"
         memory = size_text(measured.peak_bytes)
         rows.append((label, times, tokens, time, hours, memory))
-    return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
+    totals = _totals(missing, forecast, calibration, race)
+    return "\n".join([*columns(rows, "lrrrrr"), "", *totals])
 
 
-def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> list[str]:
+def _totals(
+    missing: Sequence[Trial],
+    forecast: Forecast,
+    calibration: Calibration,
+    race: RacePrice | None,
+) -> list[str]:
     measured = [trial for trial in missing if trial.cell.cell in forecast.trials]
     trials = [forecast.trials[trial.cell.cell] for trial in measured]
     tokens = sum(estimate.tokens for estimate in trials)
@@ -331,6 +356,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         f"on {numbered(forecast.slots, 'slot')}",
         f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens" + (f", {count(trained)} in training" if trained else ""),
+        *_race_hours(race, hours, forecast.unit),
         f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
         f"a batch of each, in {duration(forecast.seconds)}",
     ]
@@ -348,3 +374,11 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  on {by} (×{math.exp(calibration.log_ratio):.2f})")
     return lines
+
+
+def _race_hours(race: RacePrice | None, hours: float, unit: str) -> list[str]:
+    """The price of a race beside the `hours` of the grid."""
+    if race is None:
+        return []
+    low, high = (share * hours for share in race.shares)
+    return [f"            {low:.3g} to {high:.3g} {unit}-hours on average with --search race"]

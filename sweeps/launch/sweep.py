@@ -61,6 +61,7 @@ from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.resources import MACHINE, resources_of
 from sweeps.report.build import Report, write_report
+from sweeps.search.race import race_price
 from sweeps.search.search import Listed, Search, make_search
 from sweeps.store.lock import only_driver
 from sweeps.store.queries import QueryFacts
@@ -507,7 +508,9 @@ def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
         say("\n" + elsewhere_text(plan, dry.missing, there, dry.calibration))
     else:
         stops = plan.search.kind.stops
-        say("\n" + forecast_text(dry.missing, dry.costs[0], dry.calibration, stops=stops))
+        race = race_price(plan) if len(dry.missing) == plan.num_trials else None
+        text = forecast_text(dry.missing, dry.costs[0], dry.calibration, stops=stops, race=race)
+        say(f"\n{text}")
     _check_budget(plan, known, options, dry.costs)
 
 

@@ -6,11 +6,13 @@ remaining seeds, so that the table compares equal seeds.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
 from sweeps.plan.plan import Plan, PlanLine, Trial
+from sweeps.plan.search_options import search_kind
 from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
@@ -18,6 +20,11 @@ from sweeps.terminal.text import say
 
 ALPHA = 0.05
 """The largest probability that the race eliminates the winner of the whole grid."""
+EQUAL = 0.65
+"""The mean share of the trials beyond the fewest that a race of equal configurations, the dearest,
+takes (`python -m tests.benchmarks.racing --only prices`)."""
+CLEARLY = 0.85
+"""A race is proposed where its dearest mean price is at most this share of the grid's."""
 
 
 class RaceSearch(Search):
@@ -34,9 +41,7 @@ class RaceSearch(Search):
     def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
         """The rule of elimination, and the least and the most trials."""
         yield from super().plan_lines(plan)
-        seeds, delta = len(plan.seeds), plan.search.delta
-        racing = sum(not cell.deterministic for cell in plan.cells[1:])
-        fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_ANALYSIS)
+        delta, fewest = plan.search.delta, _fewest(plan)
         tie = f" by more than {delta:g}" if delta else ""
         yield (
             "",
@@ -147,3 +152,39 @@ class RaceSearch(Search):
             "launched_by_design": len(self.decision.wanted),
             "whole_grid": sum(1 for _ in self.plan.trials()),
         }
+
+
+def _fewest(plan: Plan) -> int:
+    """The trials of a race that eliminates all but one configuration at once."""
+    racing = sum(not cell.deterministic for cell in plan.cells[1:])
+    return plan.num_trials - (racing - 1) * (len(plan.seeds) - FIRST_ANALYSIS)
+
+
+@dataclass(frozen=True)
+class RacePrice:
+    """What a race would take of a grid: trials, and shares of its encoder tokens; the least, and
+    the mean where all configurations are equal."""
+
+    trials: tuple[int, int]
+    shares: tuple[float, float]
+
+
+def race_price(plan: Plan) -> RacePrice | None:
+    """The price of a race in place of the plan's grid; None where it is not clearly lower, or where
+    all rows of the grid are wanted or none is chosen."""
+    experiment, search = plan.experiment, search_kind("race")
+    whole = experiment.confirms or experiment.test_set or experiment.reference or plan.reduced
+    racing = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if plan.search.name != "grid" or whole or plan.only is not None:
+        return None
+    if len(racing) < search.fewest_configs or len(plan.seeds) < search.fewest_seeds:
+        return None
+    total = sum(trial.cost for trial in plan.trials())
+    costs = [Trial(cell, plan.seeds[0]).cost for cell in racing]
+    # One of the configurations runs all seeds; which one is not known.
+    saved = (len(plan.seeds) - FIRST_ANALYSIS) * sum(costs) * (1 - 1 / len(costs)) / total
+    if 1 - (1 - EQUAL) * saved > CLEARLY:
+        return None
+    fewest = _fewest(plan)
+    mean = round(fewest + EQUAL * (plan.num_trials - fewest))
+    return RacePrice((fewest, mean), (1 - saved, 1 - (1 - EQUAL) * saved))

@@ -21,6 +21,7 @@ import numpy as np
 
 from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, NUM_RACES, Bools, interim_analysis, level_of
+from sweeps.search.race import EQUAL
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind
 
@@ -222,12 +223,40 @@ def unequal(rng: np.random.Generator, num: int) -> Section:
     return Section(title, ("grid", "runs", "same winner", "cost", "mean loss on dev"), rows, [])
 
 
+def prices(rng: np.random.Generator, num: int) -> Section:
+    """What a plan says of a race: the least it takes, and the mean of equal configurations."""
+    rows: list[Row] = []
+    beyond: list[float] = []
+    for K, S in ((4, 5), (6, 5), (18, 5), (18, 10), (38, 5)):
+        least = (2 * K + S - FIRST_ANALYSIS) / (K * S)
+        costs = []
+        for spread in (0.0, 0.5, 1.0, 2.0):  # of the configurations, in SDs of a run
+            mean_BK1 = rng.normal(0, spread, (num, K, 1))
+            _, trials_B = raced(mean_BK1 + rng.normal(0, 1, (num, K, S)))
+            costs.append(float(trials_B.mean()) / (K * S))
+        beyond.append((costs[0] - least) / (1 - least))
+        rows.append((f"{K} x {S}", least, *costs))
+    return Section(
+        "The mean share of a grid's trials, by the SD of its configurations in SDs of a run",
+        ("grid", "least", "0", ".5", "1", "2"),
+        rows,
+        [
+            Bar(
+                f"equal configurations take at most {EQUAL:.2f} of what is beyond the least",
+                f"{min(beyond):.3f} to {max(beyond):.3f}",
+                max(beyond) <= EQUAL,
+            )
+        ],
+    )
+
+
 SECTIONS: dict[str, Draw] = {
     "calibrated": calibrated,
     "indifference": indifference,
     "budgets": budgets,
     "ties": ties,
     "unequal": unequal,
+    "prices": prices,
 }
 
 

@@ -18,9 +18,16 @@ from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.plan.description import description_of, own_baselines, write_description
 from sweeps.plan.trial_cost import planned_tokens
+from sweeps.search.race import EQUAL, race_price
 from sweeps.store.sweep_file import parse_sweep_file, read_sweep_file
 from sweeps.terminal.text import count
 
+KNOWN = Forecast(
+    trials={},
+    **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0, "group_seconds": 0.0},
+    **{"num_kinds": 2, "num_measured": 2, "seconds": 14.0},
+    **{"device": "x86_64", "threads": 1},
+)
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 
 
@@ -177,12 +184,7 @@ def test_the_plan_says_how_a_bi_encoder_makes_vectors(plan_of):
 def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     plan = plan_of(*SMALL)
     one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20, trained=5e5)
-    known = Forecast(
-        trials={cell.cell: one for cell in plan.cells},
-        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0, "group_seconds": 0.0},
-        **{"num_kinds": 2, "num_measured": 2, "seconds": 14.0},
-        **{"device": "x86_64", "threads": 1},
-    )
+    known = replace(KNOWN, trials={cell.cell: one for cell in plan.cells})
     text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0))
     first = next(line for line in text.splitlines() if line.startswith("First"))
     assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700.0 MiB".split())
@@ -199,6 +201,47 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     text = forecast_text(list(plan.trials()), grouped, Calibration(0.0, 0.1, 0))
     assert "estimate    4 min 10 s" in text
     assert "of which a group of workers takes 20 s to start, for every trial" in text
+
+
+def test_the_plan_of_a_large_grid_has_the_price_of_a_race(plan_of):
+    """Seven cells, five seeds: at the least a race runs the baseline and one other with five, and
+    five others with two."""
+    grid = "chunking.window=32,40,48", "chunking.stride=32"
+    plan = plan_of(*grid, "--seeds", "1,2,3,4,5")
+    first, *others = (cell.cost for cell in plan.cells)
+    assert len(others) == 6 and plan.num_trials == 35
+    price = race_price(plan)
+    assert price.trials == (5 + 5 + 5 * 2, 30)
+    total = 5 * (first + sum(others))
+    least = 5 * first + 2 * sum(others) + 3 * sum(others) / 6
+    assert price.shares[0] == pytest.approx(least / total)
+    assert price.shares[1] == pytest.approx((least + EQUAL * (total - least)) / total)
+    line = line_of(plan, "race")
+    assert line.startswith("race        --search race: 20 to 30 trials on average, ")
+    one = TrialEstimate(3600.0, tokens=2e6, peak_bytes=700 * 2**20)
+    known = replace(KNOWN, trials={cell.cell: one for cell in plan.cells})
+    trials = list(plan.trials())
+    text = forecast_text(trials, known, Calibration(0.0, 0.1, 0), race=price)
+    low, high = (35 * share for share in price.shares)
+    assert (
+        f"\n            {low:.3g} to {high:.3g} core-hours on average with --search race\n" in text
+    )
+    assert "--search race" not in forecast_text(trials, known, Calibration(0.0, 0.1, 0))
+    assert "\nrace " not in plan_text(plan, finished=1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("chunking.window=32,40,48", "--seeds", "1,2,3"),  # clearly lower it is not
+        ("chunking.window=32,40,48", "--seeds", "1,2"),  # a race needs three seeds
+        ("chunking.window=32", "--seeds", "1,2,3,4,5,6,7,8"),  # of two configurations
+        ("chunking.window=32,40,48", "--seeds", "1,2,3,4,5", "--search", "race"),
+        ("chunking.window=32,40,48", "--seeds", "1,2,3,4,5", "--smoke-test"),
+    ],
+)
+def test_no_race_is_proposed_where_it_saves_little_or_cannot_be(plan_of, words):
+    assert "\nrace " not in plan_text(plan_of("chunking.stride=32", *words), finished=0)
 
 
 def test_the_description_has_what_the_report_reads(plan_of, records):
