@@ -25,6 +25,26 @@ digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
 }
 
+# Whether the arguments of a sweep give each trial a part of a GPU.
+shares_gpus() {
+    [[ " $* " =~ \ --gpus-per-worker[=\ ]0?\.[0-9]*[1-9] ]]
+}
+
+# CUDA MPS, without which the trials on a GPU compute in turns. Its own GPUs are those of the job:
+# with CUDA_VISIBLE_DEVICES it would number them anew, and Ray has the numbers from before.
+begin_mps() {
+    case ${RANKSWEEP_MPS:-no} in no) return ;; esac
+    mkdir -p "$1"
+    export CUDA_MPS_PIPE_DIRECTORY=$1 CUDA_MPS_LOG_DIRECTORY=$1
+    if env -u CUDA_VISIBLE_DEVICES nvidia-cuda-mps-control -d > "$1/begin.log" 2>&1; then return; fi
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    echo "warning: CUDA MPS does not start on $(hostname): trials on one GPU compute in turns" >&2
+}
+end_mps() {
+    if test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"; then return; fi
+    echo "quit -t 5" | nvidia-cuda-mps-control > /dev/null 2>&1 || true
+}
+
 # Ray's node, started with the arguments, until standard input has a line or ends; then it ends by
 # itself, before Slurm would kill it. After the line `done` its files are removed. Ray's own lines are
 # in a file among them. A node that does not find the head yet, or has lost Ray, starts it again.
@@ -39,6 +59,7 @@ run_ray() {
     ln -sfn "$PWD/.venv" "$ray_files/venv"
     case " $* " in *" --head "*) tries=1 ;; esac # another head would be another cluster
     exec {orders}<&0
+    begin_mps "$ray_files/mps-${SLURMD_NODENAME:-node}"
     while test "$tries" -gt 0; do
         RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$ray_files/venv/bin/python" -m ray.scripts.scripts \
             start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
@@ -54,6 +75,7 @@ run_ray() {
             if test "$code" -le 128; then # not the time: a line, or the end
                 tries=0
                 end_ray "$ray"
+                end_mps
                 if test "$word" = done; then
                     rm -rf "$ray_files" 2> /dev/null || { sleep 2 && rm -rf "$ray_files"; }
                 fi
@@ -62,6 +84,7 @@ run_ray() {
         done
         sleep 2
     done
+    end_mps
     printf 'error: Ray ended on %s; the last of its lines, from %s:\n' "$(hostname)" "$lines" >&2
     tail -n 20 "$lines" >&2
     return 1

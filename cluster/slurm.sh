@@ -30,6 +30,9 @@
 # Where nodes have several networks and Ray takes the wrong one, `export RANKSWEEP_HOST=ADDRESS` names the
 # first node's address in the right one.
 #
+# With a part of a GPU for each trial (--gpus-per-worker .5) each node runs CUDA MPS, without which such
+# trials compute in turns; `export RANKSWEEP_MPS=no` leaves it out, `yes` starts it in any case.
+#
 # Nodes that do not see --storage write it through Ray to the first node (docs/cluster.md). Where that
 # node has it on a disk of its own, name the node, so that a requeued job finds it: `--nodelist=NODE`.
 #
@@ -67,6 +70,9 @@ fi
 . cluster/slurm-node.sh
 # After `sbatch --export=NONE`, the rule of some clusters, srun would pass nothing on either.
 export SLURM_EXPORT_ENV=ALL
+if test -z "${RANKSWEEP_MPS:-}" && shares_gpus "$@"; then
+    export RANKSWEEP_MPS=yes
+fi
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not inherit it from sbatch
 
 scratch=$(mktemp -d) # the times of its files tell what was done since the start
@@ -180,7 +186,7 @@ for node in "${nodes[@]:1}"; do
 done
 export RAY_ADDRESS=$address
 heedfully joined "${#nodes[@]}"
-(umask 077 && printf '%s\n' "$address" "$RAY_AUTH_TOKEN" "$seen" > "$head.new" && mv "$head.new" "$head")
+(umask 077 && printf '%s\n' "$address" "$RAY_AUTH_TOKEN" "$seen" "${RANKSWEEP_MPS:-no}" > "$head.new" && mv "$head.new" "$head")
 
 # A process group of its own, because bash has background commands ignore interrupts.
 set -m

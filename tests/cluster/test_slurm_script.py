@@ -4,6 +4,7 @@ tested under Slurm (test_slurm.py)."""
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -103,3 +104,63 @@ case $answer in *error*) echo "$answer" >&2; exit 1 ;; "") ;; *) echo "$answer" 
     assert log.exists() == ("back" in said)
     if "back" in said:
         assert log.read_text() == "requeue 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "shares"),
+    [
+        ("--gpus-per-worker .5", True),
+        ("--gpus-per-worker=0.25 --num-seeds 5", True),
+        ("--gpus-per-worker 1", False),
+        ("--gpus-per-worker 1.0", False),
+        ("--gpus-per-worker 0", False),
+        ("--gpus-per-worker 0.0", False),
+        ("training.margin=.5", False),
+    ],
+)
+def test_only_parts_of_a_gpu_are_shared(words, shares):
+    script = ["bash", str(NODE), "shares_gpus", "sweeps/seeds.py", *words.split()]
+    assert subprocess.run(script).returncode == (0 if shares else 1)
+
+
+@pytest.mark.parametrize(("mps", "starts"), [("yes", True), ("yes", False), ("no", True)])
+def test_a_node_has_cuda_mps_from_before_ray_until_after_it(slurm, tmp_path, mps, starts):
+    log, job = tmp_path / "log", f"mps-{os.getpid()}-{tmp_path.name}"
+    executable(
+        tmp_path / "bin" / "nvidia-cuda-mps-control",
+        f"""#!/bin/bash
+test -n "$1" || read -r word
+echo "mps $1$word in $CUDA_MPS_PIPE_DIRECTORY, GPUs ${{CUDA_VISIBLE_DEVICES:-of the job}}" >> {log}
+{"" if starts else "exit 1"}
+""",
+    )
+    executable(
+        tmp_path / ".venv" / "bin" / "python",
+        f"""#!/bin/bash
+trap 'echo "ray ends" >> {log}; exit 0' TERM
+echo "ray in ${{CUDA_MPS_PIPE_DIRECTORY:-no MPS}}" >> {log}
+touch {tmp_path}/ready
+while :; do sleep 0.05; done
+""",
+    )
+    env = slurm | {"SLURM_JOB_ID": job, "RANKSWEEP_MPS": mps, "CUDA_VISIBLE_DEVICES": "2,3"}
+    words = ["bash", str(NODE), "run_ray", "--head"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as node:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        errors = node.communicate("done\n", timeout=60)[1]
+    assert node.returncode == 0
+    place = f"/tmp/ray-{job}/mps-node"
+    begin, end = (f"mps {word} in {place}, GPUs of the job" for word in ("-d", "quit -t 5"))
+    end = end.replace("of the job", "2,3")  # which decide nothing any more
+    if mps == "no":
+        assert log.read_text().splitlines() == ["ray in no MPS", "ray ends"]
+    elif starts:
+        assert log.read_text().splitlines() == [begin, f"ray in {place}", "ray ends", end]
+    else:
+        assert log.read_text().splitlines() == [begin, "ray in no MPS", "ray ends"]
+    assert ("compute in turns" in errors) == (mps == "yes" and not starts)
+    assert not os.path.exists(f"/tmp/ray-{job}")
