@@ -1,5 +1,7 @@
 """The cluster files, read as Ray's launcher and Kubernetes read them, without a cluster."""
 
+import copy
+import json
 import os
 import re
 import shlex
@@ -16,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCHED = [ROOT / "cluster" / name for name in ("config.yaml", "gcp.yaml", "local.yaml")]
 CONSTRAINTS = ROOT / "cluster" / "constraints.txt"
 KUBERAY, SLURM = ROOT / "cluster" / "kuberay.yaml", ROOT / "cluster" / "slurm.sh"
+KUEUE, SKYPILOT = ROOT / "cluster" / "kueue.yaml", ROOT / "cluster" / "skypilot.yaml"
 WORKERS, NODE = ROOT / "cluster" / "slurm-workers.sh", ROOT / "cluster" / "slurm-node.sh"
 
 every_file = pytest.mark.parametrize("path", LAUNCHED, ids=lambda path: path.name)
@@ -30,9 +33,8 @@ def commands(config):
 
 
 def test_every_file_of_the_folder_is_tested_here():
-    assert {*LAUNCHED, KUBERAY, SLURM, WORKERS, NODE, CONSTRAINTS} == set(
-        (ROOT / "cluster").iterdir()
-    )
+    alone = {KUBERAY, KUEUE, SKYPILOT, SLURM, WORKERS, NODE, CONSTRAINTS}
+    assert {*LAUNCHED, *alone} == set((ROOT / "cluster").iterdir())
 
 
 @every_file
@@ -153,13 +155,108 @@ def test_slurm_and_kubernetes_install_the_same_versions():
     assert lock.endswith("/constraints.txt")
 
 
-# KubeRay's own schema (its CRDs) is not at hand: what follows checks structure, not validity.
+# schemas.json has the keys of the objects that the files have, from the schemas that it names.
+SCHEMAS = json.loads((Path(__file__).parent / "schemas.json").read_text())
 
 
-def manifest(kind):
-    documents = yaml.safe_load_all(KUBERAY.read_text())
-    [found] = [document for document in documents if document["kind"] == kind]
+def manifest(kind, path=KUBERAY):
+    """A document of a file, with the choices that lines after #: are."""
+    text = re.sub(r"^( *)#: ", r"\1", path.read_text(), flags=re.MULTILINE)
+    documents = [*yaml.safe_load_all(text)]
+    [found] = [document for document in documents if document.get("kind", "SkyPilot") == kind]
     return found
+
+
+def objects(tree, path=()):
+    """The paths to the objects of a document."""
+    if isinstance(tree, dict):
+        yield path
+    own = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in own if isinstance(tree, dict | list) else ():
+        if isinstance(value, dict | list):
+            yield from objects(value, (*path, key))
+
+
+FREE = ("labels", "annotations", "nodeSelector", "requests", "limits", "rayStartParams")
+FREE += ("accelerators", "envs")
+"""Objects with keys of one's own."""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [(KUBERAY, "RayJob"), (KUEUE, "Job"), (SKYPILOT, "SkyPilot")]
+)
+def test_a_file_has_the_keys_of_its_schema_and_no_misspelt_one_would_pass(path, kind):
+    from jsonschema import Draft202012Validator
+
+    schema = Draft202012Validator(SCHEMAS[kind]["schema"])
+    document = manifest(kind, path)
+    assert [error.message for error in schema.iter_errors(document)] == []
+    places = [at for at in objects(document) if not {*FREE} & {*map(str, at)}]
+    assert len(places) >= 3
+    for at in places:
+        other = copy.deepcopy(document)
+        place = other
+        for key in at:
+            place = place[key]
+        place["misspelt"] = "1"
+        assert not schema.is_valid(other), at
+
+
+def test_a_second_try_is_made_for_no_exit_code_that_it_cannot_mend():
+    from sweeps.launch.sweep import DONE, FAILED_TRIALS, OUT_OF_BUDGET
+
+    job = manifest("Job", KUEUE)["spec"]
+    fails, ignores = job["podFailurePolicy"]["rules"]
+    pod = job["template"]["spec"]
+    [box] = pod["containers"]
+    codes = fails["onExitCodes"]
+    assert fails["action"] == "FailJob" and codes["operator"] == "In"
+    assert codes["containerName"] == box["name"] and pod["restartPolicy"] == "Never"
+    bad_input = 2
+    assert codes["values"] == sorted([bad_input, FAILED_TRIALS, OUT_OF_BUDGET])
+    assert DONE not in codes["values"]  # which Kubernetes refuses
+    [condition] = ignores["onPodConditions"]
+    assert ignores["action"] == "Ignore" and condition["type"] == "DisruptionTarget"
+    recovery = manifest("SkyPilot", SKYPILOT)["resources"]["job_recovery"]
+    assert recovery["max_restarts_on_errors"] == 0
+
+
+def test_jobs_name_their_queue_and_the_kind_of_their_gpus():
+    for kind, path in (("RayJob", KUBERAY), ("Job", KUEUE)):
+        job = manifest(kind, path)
+        assert job["metadata"]["labels"].keys() == {"kueue.x-k8s.io/queue-name"}
+    ray_job = manifest("RayJob")
+    # Kueue refuses a cluster that grows without it.
+    assert ray_job["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
+    head, workers = pods()
+    pod = manifest("Job", KUEUE)["spec"]["template"]["spec"]
+    for own in (workers, pod):
+        assert own["nodeSelector"].keys() == {"nvidia.com/gpu.product"}
+    assert "nodeSelector" not in head
+    plain = yaml.safe_load_all(KUBERAY.read_text())
+    [as_it_is] = [one for one in plain if one["kind"] == "RayJob"]
+    assert as_it_is["metadata"] == {"name": "ranksweep"}  # for a cluster without Kueue
+
+
+def test_the_sweeps_of_one_machine_run_as_written():
+    from sweeps.plan.options import parse
+
+    pod = manifest("Job", KUEUE)["spec"]["template"]["spec"]
+    [box] = pod["containers"]
+    lines = manifest("SkyPilot", SKYPILOT)["run"].splitlines()
+    [line] = [line for line in lines if "ranksweep run" in line]
+    task = shlex.split(line)[1:]
+    for words in (box["args"], task):
+        assert words[0] == "run" and (ROOT / "sweeps" / f"{words[1]}.py").exists()
+        options = parse(words[2:], prog="", description="")
+        assert options.storage != "results"  # which would end with the machine
+    assert box["resources"]["requests"] == box["resources"]["limits"]
+    mounts = {one["mountPath"] for one in box["volumeMounts"]}
+    assert mounts == {"/data", "/dev/shm"}
+    setup = manifest("SkyPilot", SKYPILOT)["setup"]
+    assert "--constraint cluster/constraints.txt '.[sweep,s3]'" in setup
+    for script in (setup, "\n".join(lines)):
+        subprocess.run(["bash", "-n", "-c", script], check=True)
 
 
 def head_and_workers():
