@@ -8,7 +8,11 @@ half precision their difference is reported.
 Size: for each number of workers three groups of fresh processes (`--repeats`), and in each six
 epochs of five steps, each followed by a validation. Rates are medians over the epochs after the
 first (`training.num_epochs`, `training.epoch_steps`), intervals are over the processes. What a
-group measured is kept when it ends; the same command measures what is missing.
+group measured is kept when it ends; the same command measures what is missing. With `--weak` each
+number of workers is measured a second time, with the batch of one worker for each of them.
+A second table says what a step is made of, in the last epoch: `data` is waiting for a batch,
+`compute` passes and update, `all-reduce` the sum of gradients that the backward pass did not hide,
+`waiting` that for the slowest worker. MFU is the share of a GPU's dense bf16 rate, if it is known.
 Expected: the speed-up is below the ideal line, further below it for a smaller batch or backbone.
 Workers add up gradients once per optimiser step, 4 bytes a trained parameter, during the backward
 pass of their last micro-batch; within micro-batches no worker waits. They share a batch by its
@@ -20,10 +24,10 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
-from rank_core.chunking.inputs import cell_of, load_inputs
+from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.machine import versions
 from rank_core.models import model_class
@@ -33,6 +37,7 @@ from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
+from sweeps.forecast.elsewhere import shape_of
 from sweeps.launch.sweep import check_storage
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.flags import FLAGS, add_flags
@@ -45,6 +50,7 @@ from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
     devices_text,
     law_text,
+    parts_text,
     same_losses,
     scaling_rows,
     table_text,
@@ -89,6 +95,8 @@ def parser() -> Parser:
     parser.add_argument("--num-workers", metavar="1,2,4", help=few)
     help = "groups of fresh processes for each number of workers (default: 3; 1 in a smoke test)"
     parser.add_argument("--repeats", metavar="N", help=help)
+    help = "also measure n workers with n times the batch: the work of each stays the same"
+    parser.add_argument("--weak", action="store_true", help=help)
     add_flags(parser, SHARED)
     add_settings(parser)
     return parser
@@ -105,28 +113,36 @@ def _scale(given: argparse.Namespace) -> int:
     with connected(1, travelling(own_paths(config))):
         groups = _groups(numbers, options, config.training.batch_size)
         records.storage.open()
-        cell = cell_of(config, load_inputs(config.collection, config.model.backbone))
-        kept = Kept(records, identity(cell, config.seed, versions()))
-        timed_groups = list(_measured(config, groups, repeats, kept))
+        inputs = load_inputs(config.collection, config.model.backbone)
+        tasks = [Task(group, config, inputs, records) for group in groups]
+        if given.weak:
+            tasks += [task.weak() for task in tasks if task.group.num_workers > 1]
+        timed_groups = list(_measured(tasks, repeats))
     if not timed_groups:
         return 3
     timed_groups.sort(key=lambda group: group.timing.num_workers)
-    timings = [group.timing for group in timed_groups]
-    rows, unjudged = scaling_rows(timings), _unjudged(config, timed_groups[0].precision)
+    batch = config.training.batch_size
+    timings = [one.timing for one in timed_groups if one.timing.batch_size in (0, batch)]
+    weak = [one.timing for one in timed_groups if one.timing.batch_size not in (0, batch)]
+    shape, precision = shape_of(inputs.backbone.folder), timed_groups[0].precision
+    operations = shape.operations if shape else None
+    rows = scaling_rows(timings, weak=weak, operations=operations, precision=precision)
+    unjudged = _unjudged(config, precision)
     law = law_text(rows, unjudged=unjudged)
-    say(f"\n{table_text(rows)}\n\n{law}\n{use_text(rows)}{devices_text(rows)}")
+    tables = f"{table_text(rows)}\n{parts_text(rows)}"
+    say(f"\n{tables}\n{law}\n{use_text(rows)}{devices_text(rows)}")
     facts = {
-        "cell": cell,
+        "cell": tasks[0].cell,
         "label": model_and_windows(config),
         "settings": config.settings(),
         "versions": timed_groups[0].versions,
-        "precision": timed_groups[0].precision,
+        "precision": precision,
         "law": law,
     }
-    write_scaling(records, timings, rows, facts)
+    write_scaling(records, [*timings, *weak], rows, facts)
     say(f"files       {records.uri}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
-    return 0 if lawful and len(timed_groups) == repeats * len(groups) else 3
+    return 0 if lawful and len(timed_groups) == repeats * len(tasks) else 3
 
 
 def _unjudged(config: TrialConfig, precision: str) -> str:
@@ -213,20 +229,47 @@ def _repeats(given: str | None, options: Options) -> int:
     return int(given)
 
 
-def _measured(
-    config: TrialConfig, groups: list[Resources], repeats: int, kept: Kept
-) -> Iterator[Timed]:
+@dataclass(frozen=True)
+class Task:
+    """A configuration to be measured on a group of workers."""
+
+    group: Resources
+    config: TrialConfig
+    inputs: Inputs
+    records: Records
+
+    @property
+    def cell(self) -> str:
+        """The name of the configuration."""
+        return cell_of(self.config, self.inputs)
+
+    @property
+    def kept(self) -> Kept:
+        """Its measurements."""
+        return Kept(self.records, identity(self.cell, self.config.seed, versions()))
+
+    def weak(self) -> "Task":
+        """The same with a batch for each worker."""
+        batch = self.config.training.batch_size * self.group.num_workers
+        return replace(self, config=self.config.override({"training.batch_size": batch}))
+
+
+def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[Timed]:
     """The results of all groups that did not fail, each kept as it ends; without the first there is
     no speed-up. Every number of workers has its turn in each repeat, so that a machine that slows
     down does so for all."""
-    shared = f"{config.training.batch_size} groups a step, seed {config.seed}"
-    say(f"trains      {model_and_windows(config)} on {config.collection}, {shared}")
+    batch, first = tasks[0].config.training.batch_size, tasks[0].config
+    shared = f"{batch} groups a step, seed {first.seed}"
+    say(f"trains      {model_and_windows(first)} on {first.collection}, {shared}")
     failed: set[int] = set()
     for repeat in range(1, repeats + 1):
-        for group in groups:
-            if group.num_workers in failed:
+        for at, task in enumerate(tasks):
+            group, config, kept = task.group, task.config, task.kept
+            if at in failed:
                 continue
             workers = numbered(group.num_workers, "worker")
+            if config.training.batch_size != batch:
+                workers += f" with {config.training.batch_size} groups a step"
             turn = f", {repeat} of {repeats}" if repeats > 1 else ""
             needs = {"needs": group.needs, "threads": group.threads}
             about = {"num_workers": group.num_workers, **needs}
@@ -240,9 +283,9 @@ def _measured(
                 found = timed(config, group)
             except GroupFailed as error:
                 say(f"failed      {workers}: {error}")
-                if group is groups[0] and repeat == 1:
+                if at == 0 and repeat == 1:
                     return
-                failed.add(group.num_workers)
+                failed.add(at)
                 continue
             kept.keep(about, repeat, found)
             yield found

@@ -33,12 +33,14 @@ class Work:
     tokens: int = 0  # of chunks, with query and special tokens
     padded_tokens: int = 0  # the same with padding
     inputs: int = 0  # chunks
+    learned: int = 0  # of the tokens, those of passes with a gradient
     ties: int = 0  # documents with the score of another document of the query
 
     def add(self, lengths: Sequence[int], *, padded: bool = True) -> None:
         """Adds one batch of inputs."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
+        self.learned += sum(lengths) * torch.is_grad_enabled()
         self.padded_tokens += len(lengths) * max(lengths) if padded else sum(lengths)
 
     def add_ties(self, scores: Collection[float]) -> None:

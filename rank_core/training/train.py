@@ -24,6 +24,7 @@ from rank_core.training.examples import (
 )
 from rank_core.training.micro_batch import TrainingStep
 from rank_core.training.optimizer import Timetable, build_optimizer, set_learning_rates
+from rank_core.training.step_times import UNTIMED, StepTimes
 
 RECORD_EVERY = 20  # steps; losses stay on the device in between, to avoid synchronisation
 
@@ -113,14 +114,15 @@ def train(
     work: Work,
     state: LoopState | None = None,
     pause: Callable[[int], bool] = no_pause,
+    times: StepTimes = UNTIMED,
 ) -> Iterator[TrainRecord]:
     """Trains `model` in place and yields records at validations and every `RECORD_EVERY` steps. The
     numbers depend only on settings, data and `streams`.
 
     Training starts from `state` and updates it: at each yield, model and state are those after the
     record's step. A single worker calls `pause` after every step and yields at once if it is true;
-    several workers, which would have to agree, ignore it. Raises `Diverged` if the loss is not
-    finite.
+    several workers, which would have to agree, ignore it. `times` gets the parts of each step.
+    Raises `Diverged` if the loss is not finite.
     """
     num_steps = num_training_steps(training, len(queries))
     if num_steps == 0:  # zero-shot
@@ -147,7 +149,7 @@ def train(
     rank, world_size = distributed.world()
     steps: list[_Step] = []
     # Documents are read and tokenised for the next step while the GPU computes this one.
-    batches = ahead(own_shares(stream, reader), model.device)
+    batches = times.waiting(ahead(own_shares(stream, reader), model.device))
     for step, batch in zip(range(state.step, num_steps), batches, strict=False):
         # Validation switches dropout off between two steps.
         model.train()
@@ -158,7 +160,7 @@ def train(
         # The rank is in the stream's name: rows of different workers have different dropout
         # masks, as rows of one batch have.
         loss = step_of.backward(batch, derive(streams.dropout, step, rank))
-        norm = _update(state, parameters, sums, training)
+        norm = _update(state, parameters, sums, training, times)
         rate = float(state.optimizer.param_groups[0]["lr"])
         state.step, state.tokens = step + 1, step_of.tokens
         steps.append((step + 1, time.time(), loss, rate, norm))
@@ -189,10 +191,13 @@ def _update(
     parameters: list[nn.Parameter],
     sums: distributed.GradientSums,
     training: Training,
+    times: StepTimes,
 ) -> Tensor:
     """Takes an optimizer step with all workers' gradients; returns their norm before clipping."""
+    times.end("compute")
     # Summed before unscaling: an overflow in one worker then makes all of them skip the step.
     sums.finish()
+    times.end("sums")
     # The limit of the norm is meant for true gradients, not for scaled ones.
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
@@ -201,6 +206,7 @@ def _update(
     # None instead of zeros: the next backward pass writes where it would add, and memory is free in
     # between.
     state.optimizer.zero_grad(set_to_none=True)
+    times.end("compute")
     return norm
 
 

@@ -41,6 +41,7 @@ from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.records import Run, evaluated_splits
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import num_training_queries, training_queries
+from rank_core.training.step_times import StepTimes
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
@@ -83,6 +84,7 @@ class FoldModel:
         self.scorer = Scorer(config, inputs, self.model, self.autocast)
         self.loop = initial_state(self.model, config.training, self.autocast)
         self.best, self.work = _Best(), Work()
+        self.times = StepTimes(device)
         self.train_seconds = self.eval_seconds = 0.0
 
     def run(
@@ -101,6 +103,7 @@ class FoldModel:
             work=self.work,
             state=self.loop,
             pause=pause,
+            times=self.times,
         )
         # Checked before each part: a model resumed after its last validation has nothing to train.
         patience = self.config.training.patience

@@ -29,6 +29,18 @@ GPUS = {
     "A100": Gpu(312e12, 0.48, 0.43),
     "L4": Gpu(121e12, 0.39, 0.36),
 }
+
+
+def kind_of(device: str) -> str:
+    """The kind of GPU in a device's name, such as `NVIDIA H100 80GB HBM3`; "" for others.
+
+    Examples:
+        >>> kind_of("NVIDIA A100-SXM4-80GB"), kind_of("NVIDIA L40S")
+        ('A100', '')
+    """
+    return next((kind for kind in GPUS if re.search(rf"\b{kind}\b", device)), "")
+
+
 _FORM = re.compile(r"(\d+)\s*x\s*(\w+?)\s*(?:@\s*([\d.]+))?")
 
 

@@ -13,3 +13,13 @@ class Timing:
     documents_per_second: tuple[float, ...]  # validation
     nodes: tuple[str, ...] = ()  # of each worker, by rank
     devices: tuple[str, ...] = ()  # of each worker, by rank
+    batch_size: int = 0  # groups of a step, over all workers
+    tokens_per_second: tuple[float, ...] = ()  # that encoders read in training, over all workers
+    learned: float = 1.0  # the share of the tokens that a backward pass reads, too
+    row: float = 0.0  # mean tokens of a row of the encoder
+    parts: tuple[float, ...] = ()  # seconds of a step: see `PARTS`
+
+
+PARTS = ("data", "compute", "all_reduce", "waiting")
+"""Means over steps and workers of one epoch: waiting for a batch; passes and update; the sum of
+gradients beyond the backward pass, once all workers are there; waiting for the last of them."""

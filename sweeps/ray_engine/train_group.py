@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from ray import train
 from ray.train.torch import get_device
@@ -19,7 +20,7 @@ from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial import Progress, trial_streams
 from sweeps.plan.resources import Resources
-from sweeps.ray_engine.timing import Timing
+from sweeps.ray_engine.timing import PARTS, Timing
 from sweeps.ray_engine.trial_process import end_of_group, run_group
 
 
@@ -59,36 +60,76 @@ def _worker(work: dict[str, Any]) -> Timed:
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     model.model.compile_layers(COMPILE_TOKENS)  # as in a trial of its real length
     losses: list[float] = []
-    marks: list[tuple[int, float, float]] = []  # steps and seconds, at the end of each epoch
+    # Steps, seconds of training and of validation, tokens, at the end of each epoch.
+    marks: list[tuple[int, float, float, int]] = []
+    last = config.training.num_epochs - 1
     for news in model.run(Path()):
         assert isinstance(news, Progress)
         losses += [point.loss for point in news.curve]
         if news.dev is not None:
-            marks.append((news.step, model.train_seconds, model.eval_seconds))
+            marks.append((news.step, model.train_seconds, model.eval_seconds, model.work.tokens))
+            model.times.on = len(marks) == last
         if news.step == news.num_steps:
             break
     assert model.best.run is not None
     documents = sum(len(scores) for scores in model.best.run.values())
     # The first epoch includes tokenization, allocation and kernel builds: timing starts after it.
     repeats = list(pairwise(marks))
+    if resources.gpus and len(repeats) > 1:
+        del repeats[-1]  # of parts, after each of which the GPU was waited for
     found = versions()
-    nodes, devices = zip(*_of_each_worker((socket.gethostname(), found["device"])), strict=True)
+    own = Own(
+        *(socket.gethostname(), found["device"]),
+        tokens=[b[3] - a[3] for a, b in repeats],
+        steps=[(one.data, one.compute, one.sums) for one in model.times.steps],
+    )
+    workers = _of_each_worker(own)
+    tokens = [sum(each) for each in zip(*(one.tokens for one in workers), strict=True)]
     timing = Timing(
         num_workers=train.get_context().get_world_size(),
         losses=tuple(losses),
         steps_per_second=tuple((b[0] - a[0]) / (b[1] - a[1]) for a, b in repeats),
         documents_per_second=tuple(documents / (b[2] - a[2]) for a, b in repeats),
-        nodes=nodes,
-        devices=devices,
+        nodes=tuple(one.node for one in workers),
+        devices=tuple(one.device for one in workers),
+        batch_size=config.training.batch_size,
+        tokens_per_second=tuple(
+            number / (b[1] - a[1]) for number, (a, b) in zip(tokens, repeats, strict=True)
+        ),
+        learned=model.work.learned / max(1, model.work.tokens),
+        row=model.work.tokens / max(1, model.work.inputs),
+        parts=parts_of_steps([one.steps for one in workers]),
     )
     precision = str(model.autocast or torch.float32).removeprefix("torch.")
     return Timed(timing, precision, found)
 
 
-def _of_each_worker(place: tuple[str, str]) -> list[tuple[str, str]]:
-    """What each worker of this one's group gives, by rank."""
+@dataclass(frozen=True)
+class Own:
+    """What one worker has measured."""
+
+    node: str
+    device: str
+    tokens: list[int]  # of each repeat
+    steps: list[tuple[float, float, float]]  # seconds of data, compute, sums
+
+
+def parts_of_steps(steps: list[list[tuple[float, float, float]]]) -> tuple[float, ...]:
+    """The seconds of `PARTS`, from each worker's data, compute and sums of the same steps: a sum
+    ends for all workers at once, so that the last one to begin it waits for nobody."""
+    seconds_WSP = np.array(steps)
+    if not seconds_WSP.size:
+        return ()
+    data, compute, sums = seconds_WSP.mean(axis=(0, 1))
+    all_reduce = seconds_WSP[:, :, 2].min(axis=0).mean()
+    found = dict(data=data, compute=compute, all_reduce=all_reduce, waiting=sums - all_reduce)
+    return tuple(float(found[name]) for name in PARTS)
+
+
+def _of_each_worker(own: Own) -> list[Own]:
+    """What each worker of this one's group has measured, by rank."""
     if not distributed.is_initialized():
-        return [place]
-    places = [place] * distributed.get_world_size()
-    distributed.all_gather_object(places, place)
-    return places
+        return [own]
+    all_own = [own] * distributed.get_world_size()
+    distributed.all_gather_object(all_own, own)
+    return all_own

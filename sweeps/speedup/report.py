@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
-from sweeps.ray_engine.timing import Timing
+from sweeps.plan.machines import BACKWARD, GPUS, kind_of
+from sweeps.ray_engine.timing import PARTS, Timing
 from sweeps.report.drawing import (
     BLUE,
     GREY,
@@ -27,16 +28,26 @@ from sweeps.report.drawing import (
 from sweeps.report.table import table, terminal_lines
 from sweeps.store.records import Records
 
+WEAK = ("weak_efficiency", "weak_low", "weak_high")
+HALF = ("bfloat16", "float16")
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
-def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
-    """A row for each number of workers. A rate is the geometric mean over processes of the median
-    over the epochs of each; a speed-up is relative to one worker, with a 95% interval (`low`,
-    `high`; NaN for a single process) over processes. An efficiency of 1 is ideal;
-    `loss_difference` is the largest of any step."""
+def scaling_rows(
+    timings: Sequence[Timing],
+    *,
+    weak: Sequence[Timing] = (),
+    operations: Callable[[float], float] | None = None,
+    precision: str = "",
+) -> pd.DataFrame:
+    """A row for each number of workers, of the same global batch; `weak` are timings with the same
+    batch for each worker. `operations` are those of a forward pass for a token, by the tokens of a
+    row; with them and the rate of the device in half precision a row has its share (`mfu`). A rate
+    is the geometric mean over processes of the median over the epochs of each; a speed-up is
+    relative to one worker, with a 95% interval (`low`, `high`; NaN for a single process) over
+    processes. An efficiency of 1 is ideal; `loss_difference` is the largest of any step."""
     groups = _by_workers(timings)
     single = groups[1]
     rows = pd.DataFrame({"num_workers": [*groups]})
@@ -62,7 +73,44 @@ def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
         )
         for own in groups.values()
     ]
-    return rows
+    rows["tokens_per_second"] = [_rate(own, "tokens_per_second") for own in groups.values()]
+    rows["mfu"] = [_mfu(own, operations, precision) for own in groups.values()]
+    for at, part in enumerate(PARTS):
+        of_groups = ([one.parts[at] for one in own if one.parts] for own in groups.values())
+        rows[f"{part}_seconds"] = [fmean(own) if own else math.nan for own in of_groups]
+    return rows if not weak else rows.merge(_weak_rows(single, weak), how="left")
+
+
+def _rate(own: Sequence[Timing], rate: str) -> float:
+    """The geometric mean over processes of the median of each; NaN where one has none."""
+    values = [getattr(one, rate) for one in own]
+    return math.exp(fmean(math.log(median(each)) for each in values)) if all(values) else math.nan
+
+
+def _mfu(
+    own: Sequence[Timing], operations: Callable[[float], float] | None, precision: str
+) -> float:
+    """The share of the devices' dense rate in half precision that the encoder's operations have;
+    NaN where one of them is unknown."""
+    names = {name for one in own for name in one.devices}
+    kinds = {kind for name in names if (kind := kind_of(name))}
+    known = len(names) == len(kinds) == 1 and precision in HALF
+    if not (operations and known):
+        return math.nan
+    passes = fmean(1 + BACKWARD * one.learned for one in own)
+    each = operations(fmean(one.row for one in own)) * passes
+    return _rate(own, "tokens_per_second") * each / (own[0].num_workers * GPUS[kinds.pop()].rate)
+
+
+def _weak_rows(single: Sequence[Timing], weak: Sequence[Timing]) -> pd.DataFrame:
+    """The efficiency with a batch for each worker: 1 where a step takes as long as that of one."""
+    alone = [math.log(median(one.steps_per_second)) for one in single]
+    found = []
+    for number, own in _by_workers(weak).items():
+        logs = [math.log(median(one.steps_per_second)) for one in own]
+        low, high = np.exp(_interval(logs, alone))
+        found.append((number, math.exp(fmean(logs) - fmean(alone)), low, high))
+    return pd.DataFrame(found, columns=["num_workers", *WEAK])
 
 
 def _by_workers(timings: Sequence[Timing]) -> dict[int, list[Timing]]:
@@ -103,6 +151,41 @@ def table_text(rows: pd.DataFrame) -> str:
 
 def _speedup(value: float, low: float, high: float) -> str:
     return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def parts_text(rows: pd.DataFrame) -> str:
+    """The second table: what a step is made of, and what the devices do in it; "" where nothing was
+    measured of it."""
+    if rows["data_seconds"].isna().all():
+        return ""
+    weak = "weak_efficiency" in rows
+    heading = ["workers", "tokens/s", "MFU", "a step", "data", "compute", "all-reduce", "waiting"]
+    lines = []
+    for row in rows.to_dict("records"):
+        seconds = [row[f"{part}_seconds"] for part in PARTS]
+        whole = sum(seconds)
+        line = [
+            f"{row['num_workers']}",
+            _known(row["tokens_per_second"], ",.0f"),
+            _known(row["mfu"], ".0%"),
+            _known(1000 * whole, ".3g", " ms"),
+            *(_known(one / whole, ".0%") for one in seconds),
+        ]
+        if weak:
+            line.append(_known_interval(*(row[name] for name in WEAK)))
+        lines.append(line)
+    heading += ["weak scaling"] if weak else []
+    return "\n" + "\n".join(terminal_lines(table(heading, lines, "r" * len(heading)))) + "\n"
+
+
+def _known(value: float, form: str, unit: str = "") -> str:
+    return "—" if math.isnan(value) else f"{value:{form}}{unit}"
+
+
+def _known_interval(value: float, low: float, high: float) -> str:
+    """An efficiency, with its interval where there is one."""
+    text = _known(value, ".0%")
+    return text if math.isnan(low) else f"{text} [{low:.0%}, {high:.0%}]"
 
 
 def use_text(rows: pd.DataFrame) -> str:
@@ -152,7 +235,9 @@ def write_scaling(
     table_csv = rows.to_csv(index=False, lineterminator="\n")
     records.write_file("scaling.csv", table_csv.encode())
     records.write_file("scaling.png", scaling_plot(timings).png)
-    listed = {"rows": rows.to_dict("records"), "timings": [asdict(own) for own in timings]}
+    # JSON has no NaN.
+    known = rows.astype(object).where(rows.notna(), None)
+    listed = {"rows": known.to_dict("records"), "timings": [asdict(own) for own in timings]}
     records.write_file("scaling.json", json.dumps({**facts, **listed}, indent=1).encode())
 
 

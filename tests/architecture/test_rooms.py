@@ -48,13 +48,14 @@ SWEEPS = {
     "sweeps.engine": "terminal store plan tracking search systems",
     "sweeps.positions": "terminal plan report",
     "sweeps.ray_engine": "terminal store plan search engine",
-    "sweeps.speedup": "terminal store report ray_engine",
+    "sweeps.speedup": "terminal store plan report ray_engine",
     "sweeps.forecast": "terminal store plan ray_engine",
     "sweeps.launch": "terminal store plan tracking search systems findings report engine "
     "ray_engine forecast",
     "sweeps.commands": "terminal store plan tracking systems findings report engine forecast "
     "launch",
-    "sweeps": "terminal store plan systems report positions ray_engine speedup launch commands",
+    "sweeps": "terminal store plan systems report positions ray_engine speedup forecast launch "
+    "commands",
     "ranksweep": "terminal store plan systems findings report launch commands",
 }
 LEAVES = {

@@ -12,6 +12,7 @@ from rank_core.distributed import GradientSums
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.training.examples import TrainingReader, training_groups
 from rank_core.training.micro_batch import TrainingStep
+from rank_core.training.step_times import StepTimes
 from rank_core.training.train import _update, initial_state
 from tests.benchmarks.workload import Workload, encoder_flops, matrix_rate, peak_rate
 from tests.gpu.work import STREAMS, Parts, queries
@@ -38,7 +39,7 @@ def training(some: Parts, budget: int, autocast: torch.dtype | None, work: Work)
     model, settings = some.model.train(), some.config.training
     state = initial_state(model, settings, autocast)
     parameters = [parameter for _, parameter in model.trainable()]
-    sums = GradientSums(parameters)
+    sums, times = GradientSums(parameters), StepTimes(some.model.device)
     reader = TrainingReader.of(some.pairs, settings, STREAMS.dropout)
     step = TrainingStep(model, reader, state.scaler, autocast, work, sums, tokens=budget)
     seeds = {"order_seed": STREAMS.order, "negatives_seed": STREAMS.negatives}
@@ -49,7 +50,7 @@ def training(some: Parts, budget: int, autocast: torch.dtype | None, work: Work)
 
     def train() -> None:
         step.backward(batch, seed=1)
-        _update(state, parameters, sums, settings)
+        _update(state, parameters, sums, settings, times)
 
     return train
 

@@ -125,6 +125,7 @@ def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
 OVERFLOW = """
 from rank_core.distributed import GradientSums
 from rank_core.settings.config import Training
+from rank_core.training.step_times import StepTimes
 from rank_core.training.train import LoopState, _update
 torch.manual_seed(0)
 layer = torch.nn.Linear(4, 1)
@@ -137,7 +138,8 @@ for overflows in (True, False):
     if overflows and rank == 0:
         layer.weight.grad[0, 0] = float("inf")
     parameters = list(layer.parameters())
-    norm = _update(state, parameters, GradientSums(parameters), Training())
+    times = StepTimes(torch.device("cpu"))
+    norm = _update(state, parameters, GradientSums(parameters), Training(), times)
     told.append([torch.equal(before, layer.weight), scaler.get_scale()])
 print(json.dumps([told, float(norm), layer.weight.tolist()]))
 """

@@ -12,8 +12,8 @@ import ray
 from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
-from sweeps.ray_engine.train_group import GroupFailed, Timed
-from sweeps.speedup.report import devices_text, scaling_rows, use_text
+from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
+from sweeps.speedup.report import devices_text, parts_text, scaling_rows, use_text
 from sweeps.store.storage import Storage
 from tests.s3_server import s3_bucket
 
@@ -44,6 +44,73 @@ def test_intervals_are_over_processes():
     assert math.log(four.training_high / 8) == pytest.approx(half, rel=1e-6)
     assert math.log(four.validation_low / 8) == pytest.approx(-half, rel=1e-6)
     assert (four.processes, one.processes) == (2, 2)
+
+
+def test_a_step_is_split_by_when_each_worker_begins_to_add_up():
+    """Two workers, two steps: each sum ends for both at once, so that the one that begins it last
+    has the time of the sum itself, and what the other one has more is waiting."""
+    first = [(0.1, 1.0, 0.5), (0.3, 1.0, 0.1)]
+    second = [(0.0, 1.4, 0.2), (0.0, 1.0, 0.4)]
+    data, compute, all_reduce, waiting = parts_of_steps([first, second])
+    assert (data, compute) == pytest.approx((0.1, 1.1))
+    assert (all_reduce, waiting) == pytest.approx((0.15, 0.15))
+    assert parts_of_steps([[], []]) == () and parts_of_steps([first])[3] == 0
+
+
+HALVES = {"precision": "bfloat16", "operations": lambda row: 1e6 * row}
+
+
+def h100s(number, **changes):
+    parts = (0.1, 0.6, 0.1, 0.2)
+    own = Timing(
+        *(number, (1.0,), (float(number),), (1.0,)),
+        devices=("NVIDIA H100 80GB HBM3",) * number,
+        tokens_per_second=(2e6 * number,),
+        **{"learned": 0.5, "row": 10.0, "parts": parts, "batch_size": 4},
+    )
+    return replace(own, **changes)
+
+
+def test_the_share_of_a_gpus_rate_is_left_out_where_it_is_not_known():
+    """By hand: 2 M tokens/s a GPU, 10 M operations each, of which half have a backward pass of
+    twice as many: 4e13 of the 989e12 of an H100."""
+    one, two = scaling_rows([h100s(1), h100s(2)], **HALVES).itertuples()
+    assert (one.mfu, two.mfu) == pytest.approx((4e13 / 989e12,) * 2)
+    assert two.tokens_per_second == pytest.approx(4e6)
+    for unknown in ({**HALVES, "precision": "float32"}, {**HALVES, "operations": None}):
+        assert math.isnan(scaling_rows([h100s(1)], **unknown)["mfu"][0])
+    other = h100s(1, devices=("NVIDIA L40S",))
+    assert math.isnan(scaling_rows([other], **HALVES)["mfu"][0])
+    mixed = h100s(2, devices=("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB"))
+    assert math.isnan(scaling_rows([h100s(1), mixed], **HALVES)["mfu"][1])
+
+
+def test_the_second_table_has_the_parts_of_a_step_and_weak_scaling():
+    weak = [h100s(2, steps_per_second=(rate,), batch_size=8) for rate in (0.81, 1.0)]
+    rows = scaling_rows([h100s(1), h100s(1), h100s(2), h100s(2)], weak=weak, **HALVES)
+    heading, _, one, two = (line.split() for line in parts_text(rows).strip().splitlines())
+    assert heading[-4:] == ["all-reduce", "waiting", "weak", "scaling"]
+    assert one[:4] == ["1", "2,000,000", "4%", "1e+03"] and one[5:9] == ["10%", "60%", "10%", "20%"]
+    assert (one[-1], two[9]) == ("—", "90%")
+    assert 0 < rows["weak_low"][1] < 0.9 < rows["weak_high"][1]
+    assert parts_text(scaling_rows([ONE, FOUR])) == ""
+
+
+def test_weak_scaling_is_measured_beside_the_same_batch(pretended):
+    batches = []
+
+    def timed(config, resources):
+        n, batch = resources.num_workers, config.training.batch_size
+        batches.append((n, batch))
+        losses = (1.0 / batch,)  # another batch has other losses
+        return Timed(h100s(n, losses=losses, batch_size=batch), "float32", {})
+
+    words = ("--num-workers", "1,2,4", "training.batch_size=4", "--weak")
+    code, rows = pretended({}, *words, then=timed)
+    assert code == 0 and batches == [(1, 4), (2, 4), (4, 4), (2, 8), (4, 16)]
+    assert [row["weak_efficiency"] for row in rows] == [None, 2.0, 4.0]
+    pretended({}, *words, then=timed)
+    assert len(batches) == 5  # all are kept
 
 
 @pytest.mark.parametrize("kinds", [("A100",), ("A100", "A100"), ("H100", "A100")])
@@ -217,6 +284,9 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_p
     for timing in (one, two):
         assert len(timing["steps_per_second"]) == 1 and timing["steps_per_second"][0] > 0
         assert len(timing["documents_per_second"]) == 1
+        assert len(timing["parts"]) == 4 and sum(timing["parts"]) > 0
+        assert timing["tokens_per_second"][0] > 0 and 0 < timing["learned"] <= 1
+    assert one["parts"][3] == 0 and "all-reduce" in done.stdout
     assert content["precision"] == "float32"
 
 

@@ -12,6 +12,7 @@ from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import Training
 from rank_core.training.examples import training_groups, training_queries
 from rank_core.training.losses import pairwise_margin
+from rank_core.training.step_times import StepSeconds, StepTimes
 from rank_core.training.train import Streams, num_training_steps, train, validation_interval
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
@@ -74,6 +75,22 @@ def test_records_say_when_to_validate_and_lose_no_step(start, settings, validate
     steps = [point.step for record in records for point in record.curve]
     assert steps == list(range(1, validated[-1] + 1))
     assert {record.num_steps for record in records} == {validated[-1]}
+
+
+def test_parts_of_steps_are_timed_only_while_asked_for_and_without_validations(start, monkeypatch):
+    """Two epochs of two steps; the second is timed, by a clock that goes on by 1 at each look and
+    by 100 in a validation."""
+    now = iter(range(10**6))
+    monkeypatch.setattr(StepTimes, "_now", lambda self: float(next(now)))
+    model, pairs, queries, training = start({"training.num_epochs": 2})
+    times, same = StepTimes(model.device), {"streams": STREAMS, "autocast": None, "work": Work()}
+    for record in train(model, pairs, queries, training, times=times, **same):
+        assert record.validate
+        for _ in range(100):
+            next(now)
+        times.on = record.step == 2
+    # Passes and update are one part.
+    assert times.steps == [StepSeconds(data=1, compute=2, sums=1)] * 2
 
 
 @pytest.mark.parametrize("stream", ["order", "negatives", "dropout"])
