@@ -11,7 +11,7 @@ from rank_core.data.load import load_collection
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import error_rates, racing
+from tests.benchmarks import dev_rule, error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
@@ -113,6 +113,22 @@ def test_a_simulated_race_is_the_librarys_race():
         race = race_so_far(finished, configurations=names, seeds=range(6))
         assert race.live == tuple(np.array(names)[live_K])
         assert race.over and race.cost == pytest.approx(trials / 36)
+
+
+def test_rules_of_dev_stop_where_they_say():
+    """Twenty queries in twenty blocks, by hand: the best has 10 in all; a checkpoint of zeros may
+    still reach it until 10 are left, which 1 each cannot make more than 10."""
+    half, zeros, ones = (np.full(20, value) for value in (0.5, 0.0, 1.0))
+    assert dev_rule.bound(np.stack([half, zeros])) == (0, 30 / 40)
+    assert dev_rule.bound(np.stack([half, ones])) == (1, 1.0)
+    assert dev_rule.bound(np.stack([half, half])) == (0, 1.0)  # the earlier one of equals
+    wave = np.tile([0.0, 0.2], 10)
+    clearly = np.stack([half + wave, half - wave])
+    chosen, scored = dev_rule.paired(clearly, alpha=0.01)
+    assert chosen == 0 and 0.5 < scored < 1
+    assert dev_rule.raced(clearly, alpha=0.01)[0] == 0
+    last = np.stack([half, np.append(np.zeros(5), np.ones(15))])
+    assert dev_rule.quarter(last) == (0, (2 * 5 + 15) / 40)  # wrong: 15 is more than 10
 
 
 @pytest.mark.long

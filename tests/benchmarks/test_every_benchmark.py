@@ -25,6 +25,7 @@ SMALLEST = {
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "choice": ("--sweeps", "2"),
+    "dev_rule": ("--sweeps", "2", "--only", "simulated"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "driver": (
@@ -54,6 +55,7 @@ SMALLEST = {
 
 SLOW = {
     "dealing",
+    "dev_rule",
     "driver",
     "modelled_mfu",
     "launches",
