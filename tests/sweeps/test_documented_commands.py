@@ -32,6 +32,8 @@ VALUE = "\0"
 NOT_OURS = {
     "Rscript": "R; tests/sweeps/report/test_recomputed.py",
     "cd": "a word of the shell",
+    "docker": "builds the image of a Job, which no test has",
+    "echo": "a word of the shell",
     "hf": "huggingface_hub's tool, which signs in a person",
     "export": "a variable of the shell",
     "gcloud": "Google's tool, which no test has",
@@ -39,7 +41,9 @@ NOT_OURS = {
     "head=$(kubectl": "a Kubernetes cluster, likewise",
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
+    "nvidia-cuda-mps-control": "NVIDIA's; tests/cluster has one of its name",
     "rsync": "copies files",
+    "sky": "SkyPilot; tests/cluster/test_cluster_files.py reads what it launches",
     "ssh": "a tunnel to another machine",
     "ssh-keygen": "makes a key",
 }
