@@ -46,10 +46,12 @@ end_mps() {
 }
 
 # Ray's node, started with the arguments, until standard input has a line or ends; then it ends by
-# itself, before Slurm would kill it. After the line `done` its files are removed. Ray's own lines are
+# itself, before Slurm would kill it. After the line `done` or `leave` its files are removed; `leave`
+# lets trials save their state first, for RANKSWEEP_DRAIN seconds at most. Ray's own lines are
 # in a file among them. A node that does not find the head yet, or has lost Ray, starts it again.
 run_ray() {
     local lines=$ray_files/${SLURMD_NODENAME:-node}.log tries=5 orders word='' part ray code
+    local drain=${RANKSWEEP_DRAIN:-0}
     # Ray lets everybody read and write its folder: the one around it is the user's alone.
     if ! mkdir -m 700 "$ray_files" 2> /dev/null && ! test -O "$ray_files"; then
         echo "error: $ray_files of $(hostname) is another user's, or cannot be made" >&2
@@ -61,7 +63,7 @@ run_ray() {
     exec {orders}<&0
     begin_mps "$ray_files/mps-${SLURMD_NODENAME:-node}"
     while test "$tries" -gt 0; do
-        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$ray_files/venv/bin/python" -m ray.scripts.scripts \
+        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=$drain "$ray_files/venv/bin/python" -m ray.scripts.scripts \
             start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
             "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000 \
             --min-worker-port=0 --max-worker-port=0 "--temp-dir=$ray_files/ray" "$@" \
@@ -74,9 +76,10 @@ run_ray() {
             word+=$part # the time may be over within a word
             if test "$code" -le 128; then # not the time: a line, or the end
                 tries=0
-                end_ray "$ray"
+                if test "$word" != leave; then drain=0; fi
+                end_ray "$ray" $((drain + 20))
                 end_mps
-                if test "$word" = done; then
+                if test "$word" = done || test "$word" = leave; then
                     rm -rf "$ray_files" 2> /dev/null || { sleep 2 && rm -rf "$ray_files"; }
                 fi
                 return 0
@@ -90,10 +93,10 @@ run_ray() {
     return 1
 }
 
-# Ends Ray on this node by its own signal; one that does not end within 20 seconds, as while it starts
-# on a busy machine, is killed with the processes that it has started.
+# Ends Ray on this node by its own signal; one that does not end within so many seconds, as while it
+# starts on a busy machine, is killed with the processes that it has started.
 end_ray() {
-    local ray=$1 tenths=200 started
+    local ray=$1 tenths=$((10 * $2)) started
     kill -TERM "$ray" 2> /dev/null || true
     while test $((tenths--)) -gt 0 && kill -0 "$ray" 2> /dev/null; do sleep 0.1; done
     started=$(pgrep -P "$ray" || true)

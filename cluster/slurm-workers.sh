@@ -7,7 +7,8 @@
 #   sbatch --array=1-400%40 --time=00:30:00 cluster/slurm-workers.sh 1234      40 at a time, short ones
 #
 # A node leaves when the sweep's job has ended, a minute before its own time limit, or when it is
-# cancelled or pre-empted. A trial that ran on it goes on elsewhere, from its last checkpoint.
+# cancelled or pre-empted. A trial that runs on it saves its state first (30 seconds at most) and goes on
+# elsewhere.
 # Where the sweep's job waits in the queue, as after a requeue, a task goes back to the queue: it keeps no
 # node meanwhile and joins the next time. With --dependency=after:1234 it does not begin before that job.
 # The sweep's job writes the address and the password of its cluster into ranksweep-JOB.head in the folder
@@ -88,7 +89,7 @@ if ! find_head; then
 fi
 mapfile -t known < "$head"
 export RAY_AUTH_TOKEN=${known[1]} RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
-export RANKSWEEP_MPS=${RANKSWEEP_MPS:-${known[3]}}
+export RANKSWEEP_MPS=${RANKSWEEP_MPS:-${known[3]}} RANKSWEEP_DRAIN=30
 make_environment
 seen=$(versions)
 if test "$seen" != "${known[2]}"; then
@@ -106,7 +107,9 @@ echo "joins job $job at ${known[0]} with ${SLURM_CPUS_PER_TASK:-1} CPUs and ${SL
 while kill -0 "$node" 2> /dev/null && test -z "$leaves" && test -f "$head"; do
     pause 2
 done
-echo "done" >&"$orders"
+order=done
+if test -n "$leaves" && test -f "$head"; then order=leave; fi
+echo "$order" >&"$orders"
 wait "$node" || true # what went wrong is said
 if find_head; then # another cluster, after a requeue; or the first one, which this node has lost
     back_to_the_queue "has lost this node"

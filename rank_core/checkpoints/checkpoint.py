@@ -1,15 +1,19 @@
 """The checkpoint of a running trial, in a folder or at any fsspec URI: replaced atomically,
-infrequent, never fatal. Training waits while it is written. The best weights have their own file,
-written when they change; the checkpoint has its name."""
+infrequent, never fatal. Training waits until it is on a disk of the node; a thread brings it to a
+storage elsewhere. The best weights have their own file, written when they change; the checkpoint
+has its name."""
 
 import contextlib
 import logging
+import os
+import random
 import shutil
 import tempfile
 import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +21,8 @@ import fsspec
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from rank_core.checkpoints import COST_SHARE, Cadence
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.upload import Upload
 from rank_core.files import atomic_write
 from rank_core.units import size_text
 
@@ -39,7 +44,8 @@ class Best(NamedTuple):
 class Checkpoints:
     """The checkpoint of a trial in `uri`, its own folder. `wait` retries listing on unreliable
     storage: a trial that finds no checkpoint starts again. `require` raises while the storage is
-    unavailable."""
+    unavailable. Once `notice` is true, as the node goes soon, the next step is saved, and the trial
+    is `leaving`."""
 
     def __init__(
         self,
@@ -49,22 +55,44 @@ class Checkpoints:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[Callable[[], list[str]]], list[str]] = lambda read: read(),
         require: Callable[[], object] = lambda: None,
+        notice: Callable[[], bool] = lambda: False,
     ) -> None:
         self.fs, root = fsspec.core.url_to_fs(uri)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
-        self._wait, self._require = wait, require
+        self._wait, self._require, self._notice = wait, require, notice
+        self.leaving = False
+        self._is_here = self.is_local and _one_disk(Path(self.root), Path(tempfile.gettempdir()))
+        self._upload, self._given_up = Upload(clock), False
+        # Trials begin together, and would upload together. No number of a trial depends on it.
+        self._random = random.Random(self.root)
+        self._stretch = self._next_stretch()
         self._since = clock()
-        self._cost = 0.0  # seconds that the last one took
+        self._cost = 0.0  # seconds that the trial waited for the last one
         self._best = ""  # name of the file of the best weights
 
     def due(self, step: int) -> bool:
         """True if a checkpoint is due after `step` steps of the current model."""
+        if self.noticed:
+            return not self.leaving
         if self.cadence.steps:
             return step % self.cadence.steps == 0
-        # A checkpoint that took c seconds is followed by c / .02 seconds of work.
-        interval = max(60 * self.cadence.minutes, self._cost / COST_SHARE)
-        return self.clock() - self._since >= interval
+        if self._upload.running:
+            return False
+        interval = self.cadence.interval(self._cost, self._upload.seconds)
+        if self.clock() - self._since < self._stretch * interval:
+            return False
+        return self._is_here or self._upload.turn()
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the node goes soon."""
+        return self._notice()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the state of the last checkpoint, or since the trial began here."""
+        return self.clock() - self._since
 
     def save(
         self, content: Content, position: tuple[int, int], *, best: Best | None = None
@@ -73,16 +101,26 @@ class Checkpoints:
         current model).
 
         A checkpoint that does not fit or cannot be written is skipped with a warning, without
-        ending the trial. A kill leaves the previous one.
+        ending the trial. A kill leaves the previous one. By a number of steps it is in the storage
+        when this returns; else perhaps after it, at the latest when `finish` does.
         """
+        self._upload.wait()
         before = self.clock()
         name = f"{FILE}.best-{position[0]:03}-{best.step:09}" if best else ""
-        try:
+        with self._not_fatal():
             self._write(content, name, best.content() if best and name != self._best else None)
-        except Exception as error:  # of any kind, by filesystem
-            logger.warning("no checkpoint in %s: %s: %s", self.root, type(error).__name__, error)
         self._since = self.clock()
         self._cost = self._since - before
+        self._stretch = self._next_stretch()
+        if self.cadence.steps:
+            self._upload.wait()
+
+    def finish(self, seconds: float) -> None:
+        """Waits at most so long for a checkpoint on its way; a later one does not count, as the
+        trial may run elsewhere by then."""
+        self._upload.wait(seconds)
+        self._given_up = self._upload.running
+        self._upload.end_turn()
 
     def load(self) -> Content | None:
         """The content of the last checkpoint with tensors on the CPU, and the best weights' as
@@ -101,6 +139,8 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Removes the trial's checkpoint, once it is finished or starts again."""
+        self._upload.wait()  # one that came later would stay
+        self._upload.end_turn()
         with contextlib.suppress(Exception):  # what remains is of no use, and does no harm
             self._remove(kept=())
             self.fs.rmdir(self.root)  # an object store has none
@@ -115,30 +155,66 @@ class Checkpoints:
         return []
 
     def _write(self, content: Content, best_name: str, best: Content | None) -> None:
-        """Writes the best weights, if changed, and then the checkpoint, which names them."""
-        refusal = self._refusal(_num_bytes(content) + _num_bytes(best))
-        if refusal:
+        """Writes the best weights, if changed, and then the checkpoint, which names them: at once
+        to a storage on this disk, else to the node's disk, and from there behind the trial."""
+        size = _num_bytes(content) + _num_bytes(best)
+        if refusal := self._refusal(size):
             logger.warning("no checkpoint: %s", refusal)
             return
         self._require()
-        self.fs.makedirs(self.root, exist_ok=True)
-        if best:
-            self._put(best, best_name)
-        # Now the new state counts. The best weights are complete by then, and those of the old
-        # state are still there.
-        self._put(content | ({"best": best_name} if best_name else {}), FILE)
+        # The best weights come first: the checkpoint that names them counts once it is there.
+        contents = {best_name: best} if best else {}
+        contents[FILE] = content | ({"best": best_name} if best_name else {})
+        if self._is_here or (self.is_local and _lacks_room(Path(tempfile.gettempdir()), size)):
+            self.fs.makedirs(self.root, exist_ok=True)
+            for name, one in contents.items():
+                with atomic_write(Path(self.root, name)) as unfinished:
+                    torch.save(one, unfinished)
+            self._written(best_name)
+            return
+        node = Path(tempfile.mkdtemp(prefix="ranksweep-checkpoint-"))
+        try:
+            for name, one in contents.items():
+                torch.save(one, node / name)
+        except BaseException:
+            shutil.rmtree(node, ignore_errors=True)
+            raise
+        self._upload.start(partial(self._send, node, tuple(contents), best_name))
+
+    def _send(self, node: Path, names: tuple[str, ...], best_name: str) -> None:
+        """Brings files from the node's disk to the storage, each whole or not at all."""
+        try:
+            with self._not_fatal():
+                self._require()
+                self.fs.makedirs(self.root, exist_ok=True)
+                for name in names:
+                    if self._given_up:
+                        return
+                    if self.is_local:
+                        with atomic_write(Path(self.root, name)) as unfinished:
+                            shutil.copyfile(node / name, unfinished)
+                    else:
+                        self.fs.put_file(str(node / name), f"{self.root}/{name}")
+                if not self._given_up:
+                    self._written(best_name)
+        finally:
+            shutil.rmtree(node, ignore_errors=True)
+
+    def _written(self, best_name: str) -> None:
+        """The new state counts: the files of the old one go."""
         self._best = best_name
         self._remove(kept=(FILE, best_name))
 
-    def _put(self, content: Content, name: str) -> None:
-        """Writes a file atomically: locally in place and renamed; for a URI uploaded."""
-        if self.is_local:
-            with atomic_write(Path(self.root, name)) as unfinished:
-                torch.save(content, unfinished)
-            return
-        with _temporary() as local:
-            torch.save(content, local)
-            self.fs.put_file(str(local), f"{self.root}/{name}")
+    @contextlib.contextmanager
+    def _not_fatal(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of any kind, by filesystem
+            logger.warning("no checkpoint in %s: %s: %s", self.root, type(error).__name__, error)
+
+    def _next_stretch(self) -> float:
+        """The next interval in units of the cadence's."""
+        return 1.0 if self._is_here else self._random.uniform(0.5, 1.5)
 
     def _read(self, name: str) -> Content:
         """The content of a file; raises an error of any kind if it is broken."""
@@ -160,11 +236,8 @@ class Checkpoints:
     def _refusal(self, size: int) -> str:
         """The reason not to write `size` bytes; empty if there is none."""
         here = Path(self.root if self.is_local else tempfile.gettempdir())
-        while not here.exists():
-            here = here.parent
-        free = shutil.disk_usage(here).free
-        if size > free / 2:  # the rest is for results
-            return f"{size_text(size)} is more than half of the free space of {here}"
+        if _lacks_room(here, size):  # the rest is for results
+            return f"{size_text(size)} is more than half of the free space of {_existing(here)}"
         if quota := self.cadence.quota_bytes:
             self.fs.invalidate_cache()
             files = self.fs.glob(f"{self.root.rpartition('/')[0]}/*/{FILE}*", detail=True)
@@ -180,6 +253,25 @@ def _temporary() -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def _existing(path: Path) -> Path:
+    """A path, or the nearest folder above it that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _one_disk(*paths: Path) -> bool:
+    """Whether the paths are, or would be, on one file system."""
+    try:
+        return len({os.stat(_existing(path)).st_dev for path in paths}) == 1
+    except OSError:
+        return False
+
+
+def _lacks_room(folder: Path, size: int) -> bool:
+    return size > shutil.disk_usage(_existing(folder)).free / 2
 
 
 def _num_bytes(content: Any) -> int:

@@ -27,6 +27,7 @@ from rank_core.trial.trial_result import ModelResult, Progress
 logger = logging.getLogger(__name__)
 
 FORMAT = 4  # incremented when older checkpoints can no longer be read
+LEAVING_SECONDS = 600.0  # for the last checkpoint on a node that goes
 PLACE = ("device", "threads")  # versions that may change when a trial moves to another machine
 
 
@@ -59,12 +60,17 @@ class TrialState:
         return model
 
     def save(self, model: FoldModel | None = None) -> None:
-        """Writes a checkpoint if one is due, of the model in training or between two models."""
-        step = model.loop.step if model else 0
-        if self._checkpoints is None or (model and not step):
+        """Writes a checkpoint if one is due, of the model in training or between two models. After
+        the notice of a worker's node all workers are leaving."""
+        step, checkpoints = model.loop.step if model else 0, self._checkpoints
+        if checkpoints is None or (model and not step):
             return
-        # One clock for all workers.
-        if not distributed.gather(self._checkpoints.due(step))[0]:
+        rank, _ = distributed.world()
+        # One clock for all workers; each has its own node.
+        due = rank == 0 and checkpoints.due(step)
+        asked = distributed.gather((due, checkpoints.noticed))
+        leaving = any(noticed for _, noticed in asked)
+        if not (asked[0][0] or leaving):
             return
         own: dict[str, Any] = {"models": [_own(result) for result in self.models]}
         content: dict[str, Any] = {}
@@ -72,7 +78,7 @@ class TrialState:
         if model:
             content, shared, own["model"], best = model.state()
         workers = distributed.gather(own)
-        if distributed.world()[0] == 0:
+        if rank == 0:
             facts: dict[str, Any] = {
                 "identity": self._identity,
                 "progress": [asdict(news) for news in self.progress],
@@ -81,7 +87,12 @@ class TrialState:
             }
             # As JSON, which can be read without executing code.
             content["facts"] = json.dumps(facts | ({"model": shared} if shared else {}))
-            self._checkpoints.save(content, (len(self.models), step), best=best)
+            checkpoints.save(content, (len(self.models), step), best=best)
+            if leaving:
+                checkpoints.finish(LEAVING_SECONDS)
+        if leaving:
+            distributed.gather(None)  # until it is in the storage, all are needed
+            checkpoints.leaving = True
 
     def _restore(self, checkpoints: Checkpoints) -> None:
         """Reads the checkpoint, if every worker can read it and it is of this trial as it would run

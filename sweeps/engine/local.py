@@ -2,7 +2,11 @@
 errors have plain tracebacks."""
 
 import os
-from contextlib import closing
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
 
 import torch
 
@@ -17,6 +21,9 @@ from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
 from sweeps.terminal.text import numbered, say
 
+NOTICE_SECONDS = 5.0
+"""From SIGTERM to the end of the command, for a step of training and its checkpoint."""
+
 
 def run_trials(events: TrialEvents, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
@@ -24,21 +31,56 @@ def run_trials(events: TrialEvents, options: Options) -> None:
     `StorageAway` where a trial has waited in vain for the storage."""
     check_machine(options)
     say(f"{numbered(len(events.search.ahead), 'trial')}, one at a time in this process")
-    with settings_restored():
+    with settings_restored(), _notice_of_sigterm() as notice:
         while trial := events.search.next():
             events.screen.launched(trial)
-            _attempt(trial, trial_task(trial, events.records, options), events)
+            _attempt(trial, trial_task(trial, events.records, options), events, notice)
+            if notice.is_set():
+                raise KeyboardInterrupt
 
 
-def _attempt(trial: Trial, task: TrialTask, events: TrialEvents) -> None:
+@contextmanager
+def _notice_of_sigterm() -> Iterator[threading.Event]:
+    """Set by SIGTERM, as Slurm, Kubernetes and Docker send it before they kill: the trial may save
+    its state before the command is interrupted. Another signal, or `NOTICE_SECONDS`, interrupts at
+    once."""
+    notice = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+    here = threading.current_thread() is threading.main_thread()
+    if not here or before is not signal.default_int_handler:  # a program's own
+        yield notice
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        notice.set()
+        late = threading.Timer(NOTICE_SECONDS, os.kill, (os.getpid(), number))
+        late.daemon = True
+        late.start()
+        pending.append(late)
+
+    pending: list[threading.Timer] = []
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield notice
+    finally:
+        for late in pending:
+            late.cancel()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _attempt(trial: Trial, task: TrialTask, events: TrialEvents, notice: threading.Event) -> None:
     """Runs a trial. None runs again here: the same process would fail the same way."""
     events.started(trial)
-    with closing(attempt(task)) as reports:
+    with closing(attempt(task, notice.is_set)) as reports:
         for report in reports:
             if not isinstance(report, End):
                 events.reported(trial, report)
                 continue
             kind = report.kind if report.status is TrialStatus.FAILED else ""
+            if kind == "node lost":
+                say(f"SIGTERM     {report.reason}")
+                raise KeyboardInterrupt
             if kind == "storage":  # the next trial would wait for it, too
                 raise StorageAway(report.reason.removeprefix(f"{StorageAway.__name__}: "))
             events.ended(trial, report)

@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 from bdb import BdbQuit
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
 PROGRESS_SECONDS = 5.0  # between two replacements of a trial's progress
+UPLOAD_SECONDS = 3.0  # for a checkpoint on its way, where an attempt ends early
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,15 @@ class End:
 News = Progress | End
 
 
+class NodeLeaves(Exception):
+    """The node of a trial goes soon, and its checkpoint is in the storage."""
+
+
+def no_notice() -> bool:
+    """A node that stays."""
+    return False
+
+
 def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
     """The task of a trial under a command's options."""
     quota = int(options.checkpoint_gib * GIBIBYTE)
@@ -83,14 +93,15 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
     )
 
 
-def attempt(task: TrialTask) -> Generator[News]:
-    """Runs a trial in this process; yields its progress, and last its `End`.
+def attempt(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Generator[News]:
+    """Runs a trial in this process; yields its progress, and last its `End`. Once `notice` is true,
+    it ends after a checkpoint of its next step.
 
     A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason, not an
     exception: only a trial whose process dies runs again.
     """
     try:
-        yield from compute(task)
+        yield from compute(task, notice)
     except BdbQuit:  # leaving the debugger ends the command
         raise KeyboardInterrupt from None
     except Exception as error:
@@ -103,6 +114,8 @@ def end_of(error: Exception) -> End:
         return End(TrialStatus.DIVERGED, reason=str(error) or reason_of(error))
     if isinstance(error, BadInput):
         return End(TrialStatus.FAILED, reason=str(error) or reason_of(error))
+    if isinstance(error, NodeLeaves):
+        return End(TrialStatus.FAILED, reason=str(error), kind="node lost")
     reason = reason_of(error)
     kind = kind_of_reason(reason)
     if kind == "device":
@@ -111,8 +124,9 @@ def end_of(error: Exception) -> End:
     return End(TrialStatus.FAILED, reason=reason, kind=kind, traceback=text)
 
 
-def compute(task: TrialTask) -> Iterator[News]:
-    """Runs a trial in this process, one of several workers perhaps; raises its errors."""
+def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator[News]:
+    """Runs a trial in this process, one of several workers perhaps; raises its errors, and
+    `NodeLeaves` after a `notice`."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
     compute_as_decided(task.auto_precision)
@@ -123,9 +137,13 @@ def compute(task: TrialTask) -> Iterator[News]:
     records = Records(storage, task.sweep)
     checkpoints = None
     if task.cadence.minutes:
-        wait = partial(storage.retried, what="checkpoints cannot be listed")
-        folder = records.checkpoint_folder(task.name)
-        checkpoints = Checkpoints(folder, task.cadence, wait=wait, require=storage.require)
+        checkpoints = Checkpoints(
+            records.checkpoint_folder(task.name),
+            task.cadence,
+            wait=partial(storage.retried, what="checkpoints cannot be listed"),
+            require=storage.require,
+            notice=notice,
+        )
     reports = _Reports(task.name, records)
     workdir, begin = (Path(tempfile.mkdtemp(prefix=f"ranksweep-{n}-")) for n in ("trial", "start"))
     try:
@@ -142,11 +160,16 @@ def compute(task: TrialTask) -> Iterator[News]:
                 continue
             reports.add(news, write=rank == 0)
             yield news
+            if checkpoints and checkpoints.leaving:
+                age = f"{checkpoints.age:.1f} s"
+                raise NodeLeaves(f"its node is going; checkpoint of step {news.step}, {age} old")
     except Diverged:
         if checkpoints and rank == 0:
             checkpoints.clear()  # never runs again
         raise
     finally:
+        if checkpoints:
+            checkpoints.finish(UPLOAD_SECONDS)
         for made in (workdir, begin):
             shutil.rmtree(made, ignore_errors=True)
 

@@ -23,6 +23,7 @@ from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, KIND, OF_KIND, Node, Resources, resources_of, workers_on
+from sweeps.ray_engine.drain import draining_nodes
 from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import PEER_SECONDS, WAIT_SECONDS
@@ -250,9 +251,10 @@ def slots_now(resources: Resources, unfit: Collection[str] = ()) -> tuple[int, i
 
 
 def living_nodes(unfit: Collection[str] = ()) -> list[Node]:
-    """The resources of the nodes that live, but for the `unfit`."""
+    """The resources of the nodes that live, but for the `unfit` and those that go soon."""
+    left_out = {*unfit, *draining_nodes()}
     nodes = (node for node in ray.nodes() if node["Alive"])
-    return [node["Resources"] for node in nodes if not unfit or node["NodeID"] not in unfit]
+    return [node["Resources"] for node in nodes if node["NodeID"] not in left_out]
 
 
 def _startable_nodes() -> list[Node]:

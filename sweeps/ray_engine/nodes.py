@@ -19,6 +19,7 @@ from ray.util.placement_group import NODE_ID_LABEL_KEY
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.cache import cache_root
+from rank_core.checkpoints import Cadence
 from rank_core.chunking.inputs import Inputs, content_hashes, load_inputs
 from rank_core.encoders.backbones import num_parameters
 from rank_core.errors import BadInput
@@ -113,17 +114,17 @@ def avoiding(nodes: Sequence[str]) -> dict[str, str]:
     return {NODE_ID_LABEL_KEY: f"!in({','.join(nodes)})"} if nodes else {}
 
 
-def _join(expected: Expected | None, settings: Sequence[dict[str, Any]]) -> float:
+def _join(expected: Expected | None, settings: Sequence[dict[str, Any]]) -> tuple[float, bool]:
     """Checks a node and prepares its inputs; returns the bytes per second that it writes to the
-    storage."""
-    rate = math.inf
+    storage, and whether that is through Ray."""
+    rate, through_ray = math.inf, False
     if expected:
         check_node(expected)
         storage = storage_here(expected.storage, expected.sweep, expected.command)
-        if "://" in storage:
-            rate = _bytes_per_second(Storage(storage))
+        through_ray = storage.startswith(DRIVER)
+        rate = _bytes_per_second(Storage(storage))
     _prepare_all(settings)
-    return rate
+    return rate, through_ray
 
 
 def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
@@ -163,6 +164,10 @@ class CheckpointLoad:
         """The bytes that so many trials at a time write."""
         return slots * self.bytes / (60 * self.minutes) if self.minutes else 0.0
 
+    def lost_seconds(self, rate: float, slots: int) -> float:
+        """The seconds that the loss of a node costs a trial, on average."""
+        return Cadence(self.minutes).lost_seconds(self.bytes, rate, slots)
+
 
 @dataclass(frozen=True)
 class _Check:
@@ -182,7 +187,8 @@ class Nodes:
         self.checkpoint = checkpoint or CheckpointLoad()
         self.expected = expected  # None: on one machine, or to prepare it alone
         self.unfit: dict[str, str] = {}  # {Ray's id: the host's name and the reason}
-        self.slowest: tuple[float, str] = (math.inf, "")  # bytes per second to the storage, host
+        # Bytes per second to the storage, whether through Ray, host.
+        self.slowest: tuple[float, bool, str] = (math.inf, False, "")
         # Seeds share their inputs.
         distinct = dict.fromkeys(replace(config, seed=0) for config in configs)
         self._settings = [config.settings() for config in distinct]
@@ -230,24 +236,25 @@ class Nodes:
 
     def _way(self, slots: int) -> Iterator[str]:
         """How nodes reach the storage, once it is measured."""
-        rate, host = self.slowest
+        rate, through_ray, host = self.slowest
         if self._told or not self.expected or rate == math.inf:
             return
         self._told = True
-        is_folder = "://" not in self.expected.storage
-        way = "through Ray, as it does not see this host's folder" if is_folder else "itself"
+        way = "through Ray, as it does not see this host's folder" if through_ray else "itself"
         text = f"{host} writes it {way}: {size_text(rate)}/s"
         size, load = self.checkpoint.bytes, self.checkpoint.per_second(slots)
         if size and self.checkpoint.minutes:
             takes = duration(size / rate) if size > rate else "less than 1 s"
             text += f"; a checkpoint of {size_text(size)} at most takes {takes}"
+            lost = duration(self.checkpoint.lost_seconds(rate, slots))
+            text += f"; a lost node costs each of its trials about {lost} of work"
         yield text
         if load > rate:
-            remedy = "; a URI such as s3://bucket/path carries more" if is_folder else ""
+            remedy = "; a URI such as s3://bucket/path carries more" if through_ray else ""
             yield (
                 f"checkpoints of {numbered(slots, 'slot')} are {size_text(load)}/s at "
                 f"--checkpoint-minutes {self.checkpoint.minutes:g}, more than that: they will be "
-                f"rarer, and a lost node costs more{remedy}"
+                f"rarer{remedy}"
             )
 
     def _check(self, nodes: Sequence[Mapping[str, Any]]) -> None:
@@ -255,11 +262,11 @@ class Nodes:
             if node["NodeID"] in self._known:
                 continue
             self._known.add(node["NodeID"])
+            check = _Check(node["NodeID"], node["NodeManagerHostname"])
             # By the node's id and not by its address: several nodes of a test may share a host.
             where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             task: Any = ray.remote(_join)
             task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-            check = _Check(node["NodeID"], node["NodeManagerHostname"])
             self._checks[task.remote(self.expected, self._settings)] = check
 
     def _answers(self, timeout: float) -> Iterator[str]:
@@ -269,7 +276,7 @@ class Nodes:
         for task in ray.wait(list(self._checks), num_returns=1, timeout=timeout)[0]:
             check = self._checks.pop(task)
             try:
-                self.slowest = min(self.slowest, (ray.get(task), check.host))
+                self.slowest = min(self.slowest, (*ray.get(task), check.host))
             except ray.exceptions.RayTaskError as error:
                 cause = error.cause
                 if isinstance(cause, StorageAway):

@@ -22,8 +22,9 @@ from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryErro
 from rank_core.errors import BadInput
 from rank_core.machine import take_gpu
 from rank_core.trial.trial import Progress
-from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
+from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of, no_notice
 from sweeps.plan.resources import Resources
+from sweeps.ray_engine.drain import notice_of_node
 from sweeps.ray_engine.driver_disk import storage_here
 from sweeps.ray_engine.nodes import (
     Expected,
@@ -64,7 +65,9 @@ def run_in_tune(config: dict[str, Any]) -> None:
     if config["expected"]:
         tune.report({"report": FORMED})
     best = float("-inf")
-    for report in attempt(task):
+    # Of a machine's own Ray nobody takes a node away.
+    is_going = notice_of_node().is_set if config["expected"] else no_notice
+    for report in attempt(task, is_going):
         judged = {}
         if task.competes and isinstance(report, Progress) and report.dev is not None:
             best = max(best, report.dev[task.config.evaluation.measures[0]])
@@ -72,8 +75,8 @@ def run_in_tune(config: dict[str, Any]) -> None:
             if report.step < report.num_steps:
                 judged = {EPOCHS: epochs, DEV: best}
         tune.report({"report": report, **judged})  # returns once the driver has it
-        if isinstance(report, End) and report.kind == "device":
-            os._exit(1)  # the GPU is lost for this process; Ray starts another
+        if isinstance(report, End) and (report.kind == "device" or is_going()):
+            os._exit(1)  # the GPU or the node is lost for this process; Ray starts another
 
 
 def task_here(config: dict[str, Any]) -> TrialTask:
@@ -105,6 +108,8 @@ def run_in_train(config: dict[str, Any]) -> None:
         failures = getattr(error, "worker_failures", {}).values()
         unfit = next((one.unfit for one in failures if isinstance(one, UnfitWorker)), None)
         tune.report({"report": unfit or (NO_WORKERS if waited else end_of_group(error))})
+    if config["expected"] and notice_of_node().is_set():
+        os._exit(1)  # otherwise it would drive the group of the next trial
 
 
 def run_group(
@@ -140,7 +145,8 @@ def run_group(
             callbacks=list(callbacks),
             failure_config=train.FailureConfig(
                 max_failures=0,
-                controller_failure_limit=3,  # type: ignore[call-arg]
+                max_preemption_failures=0,  # type: ignore[call-arg]
+                controller_failure_limit=3,
             ),
         ),
     )
@@ -161,7 +167,8 @@ def _train_worker(config: dict[str, Any]) -> None:
     except BadInput as error:
         raise UnfitWorker(unfit_here(error)) from None
     train.report({"report": FORMED})
-    for report in compute(task):
+    is_going = notice_of_node().is_set if config["expected"] else no_notice
+    for report in compute(task, is_going):
         train.report({"report": report})
 
 
@@ -229,7 +236,7 @@ def kind_of_error(error: BaseException | None) -> FailureKind:
     without an error."""
     if isinstance(error, OutOfMemoryError):
         return "host memory"
-    if isinstance(error, NodeDiedError | ActorUnavailableError):
+    if isinstance(error, NodeDiedError | ActorUnavailableError | train.PreemptionError):
         return "node lost"
     if isinstance(error, RayActorError):
         # Only the text distinguishes the death of a node from that of a process. The owner is the

@@ -61,12 +61,12 @@ class Clock:
         return timed
 
 
-def attempt_of(clock: Clock) -> Callable[[TrialTask], Iterator[End]]:
+def attempt_of(clock: Clock) -> Callable[..., Iterator[End]]:
     """What stands for a trial: it publishes made-up values."""
     rng = np.random.default_rng(1)
     runs: dict[str, Run] = {}
 
-    def attempt(task: TrialTask) -> Iterator[End]:
+    def attempt(task: TrialTask, notice: object) -> Iterator[End]:
         start = time.process_time()
         cell, _, seed = task.name.rpartition("-seed")
         if not runs:

@@ -35,6 +35,10 @@ SMALLEST = {
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "position_curve": ("--simulations", "1", "--settings", "1"),
+    "preemption": (
+        *("--trials", "2", "--nodes", "1", "--gigabytes", "0.1"),
+        *("--minutes", "12", "--faster", "400"),
+    ),
     "runtimes": (*ENCODER, "--queries", "2", "--depth", "3"),
     "schedule": (
         *("--plans", "window_stride", "--slots", "2", "--seeds", "1"),
@@ -59,6 +63,7 @@ SLOW = {
     "driver",
     "modelled_mfu",
     "launches",
+    "preemption",
     "runtimes",
     "schedule",
     "scoring",

@@ -18,6 +18,12 @@ TRIALS = 12
 WORDS = (
     "--smoke-test --num-seeds 4 training.max_steps=200 training.num_epochs=100 --tracking-uri none"
 ).split()
+STEPS = 1500
+LONG = (
+    f"--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 training.max_steps={STEPS} "
+    "training.num_epochs=800 training.validate_every=500 --tracking-uri none"
+).split()
+"""Two trials that run for some time after both have begun."""
 pytestmark = [
     *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
     pytest.mark.timeout(1800),
@@ -56,5 +62,31 @@ def test_trials_follow_the_nodes(start_sweep, run_local, tmp_path, monkeypatch):
     assert trials["status"].tolist() == ["done"] * TRIALS
     assert re.search(f"{TRIALS} trials on 3 slots", sweep.text)
     undisturbed = run_local(tmp_path / "undisturbed", *WORDS)
+    ours, theirs = values_of(sweep.folder), values_of(undisturbed.folder)
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+
+
+def test_a_drained_node_saves_its_trial_and_gets_no_other(
+    start_sweep, run_local, tmp_path, monkeypatch
+):
+    """No checkpoint is due within the test: the one that counts is that of the notice."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    words = (*LONG, "--checkpoint-minutes", "60")
+    with closing(Machines(2)) as machines:
+        monkeypatch.setenv("RAY_ADDRESS", machines.address)
+        with start_sweep(tmp_path / "drained", *words) as sweep:
+            wait_for(sweep, lambda: len(list(sweep.storage.glob("trials/*/progress.json"))) == 2)
+            machines.drain(0, 300.0)
+            sweep.wait_for("its node is going;")
+            sweep.wait_for("nodes have left: 1 slot, 2 before")
+            machines.leave(0)
+            assert sweep.end() == 0, sweep.text
+    pattern = r"checkpoint\s+of\s+step\s+(\d+),\s+(\d+\.\d)\s+s\s+old"  # lines are wrapped
+    step, age = re.search(pattern, sweep.text).groups()
+    print(f"the last checkpoint was of step {step} and {age} s old")
+    assert 0 < int(step) <= STEPS and float(age) < 60
+    trials = trials_of(sweep.folder)
+    assert trials["status"].tolist() == ["done"] * 2 and trials["attempts"].sum() == 3
+    undisturbed = run_local(tmp_path / "undisturbed", *words)
     ours, theirs = values_of(sweep.folder), values_of(undisturbed.folder)
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)

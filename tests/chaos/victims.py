@@ -6,7 +6,9 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
+from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
 
 from rank_core.errors import BadInput
 from sweeps.tracking.server import local_server
@@ -47,6 +49,15 @@ class Machines:
         """Kills a raylet, and with it its node."""
         os.kill(self.raylets()[number], signal.SIGKILL)
         self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
+
+    def drain(self, number: int, seconds: float) -> None:
+        """Tells Ray that a node goes after so many seconds, as a cloud that takes a spot machine
+        back; nothing ends it."""
+        deadline = int(1000 * (time.time() + seconds))
+        reason = autoscaler_pb2.DRAIN_NODE_REASON_PREEMPTION
+        gcs = GcsClient(address=self.address)
+        taken, why = gcs.drain_node(self.nodes[number].node_id, reason, "test", deadline)
+        assert taken, why
 
     def kill(self, number: int) -> None:
         """Kills a raylet; a new node joins."""

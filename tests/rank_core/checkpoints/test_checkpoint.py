@@ -1,15 +1,18 @@
 """The checkpoint file: whole or not used, replaced, and never the reason for a trial's end."""
 
 import os
+import re
 import shutil
 import stat
+import tempfile
+import threading
 import uuid
 from collections import namedtuple
 
 import pytest
 import torch
 
-from rank_core.checkpoints import Cadence, checkpoint
+from rank_core.checkpoints import UPLOAD_SHARE, Cadence, checkpoint
 from rank_core.checkpoints.checkpoint import Best, Checkpoints
 
 EVERY_STEP = Cadence(steps=1)
@@ -58,10 +61,13 @@ def test_another_process_loads_what_was_saved_last(uri):
 
 
 def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
-    written, put = [], Checkpoints._put
-    monkeypatch.setattr(
-        Checkpoints, "_put", lambda *what: (written.append(what[-1]), put(*what)) and None
-    )
+    written, write = [], torch.save
+
+    def save(content, path):
+        written.append(re.search(r"checkpoint(\.best-\d+-\d+)?", path.name)[0])
+        write(content, path)
+
+    monkeypatch.setattr(torch, "save", save)
     checkpoints = Checkpoints(uri, EVERY_STEP)
     for step, of_best in ((1, None), (2, 2), (3, 2), (4, 4), (5, 4)):
         checkpoints.save(content(step), (0, step), best=of_best and best(of_best))
@@ -181,3 +187,132 @@ def test_checkpoints_follow_the_clock_and_slow_ones_are_rarer(tmp_path, monkeypa
     assert due == [60, 63 + 150, 63 + 150 + 153]  # 3 s are 2% of 150 s
     by_steps = Checkpoints(str(tmp_path), Cadence(steps=4))
     assert [step for step in range(1, 10) if by_steps.due(step)] == [4, 8]
+
+
+@pytest.fixture
+def far(tmp_path, monkeypatch):
+    """A storage that is not on this node's disk and waits for a word before it takes a file: the
+    word, and the state that `load` finds there."""
+    word = threading.Event()
+    monkeypatch.setattr(checkpoint, "_one_disk", lambda *paths: False)
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "node").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))
+    copy = shutil.copyfile
+
+    def slow(source, target):
+        assert word.wait(60)
+        return copy(source, target)
+
+    monkeypatch.setattr(checkpoint.shutil, "copyfile", slow)
+    return word
+
+
+def moved_on(checkpoints):
+    """Whether the upload ends within a minute."""
+    checkpoints.finish(60)
+    return not checkpoints._upload.running
+
+
+def test_a_trial_does_not_wait_for_a_storage_elsewhere(tmp_path, far):
+    now, uri = [0.0], str(tmp_path / "far" / "t")
+    checkpoints = Checkpoints(uri, Cadence(minutes=1), clock=lambda: now[0])
+    now[0] = 100
+    assert checkpoints.due(1)
+    checkpoints.save(content(1), (0, 1), best=best(1))
+    now[0] = 10**6
+    assert last(uri) is None and not checkpoints.due(2), "one upload at a time"
+    assert any((tmp_path / "node").iterdir()), "it is on the node's disk"
+    far.set()
+    assert moved_on(checkpoints) and last(uri) == ("step 1", "1")
+    assert not any((tmp_path / "node").iterdir())
+    took = checkpoints._upload.seconds
+    assert took == 10**6 - 100
+    now[0] += 0.49 * took / UPLOAD_SHARE
+    assert not checkpoints.due(3), "a slow way is used less often"
+    now[0] += 1.02 * took / UPLOAD_SHARE
+    assert checkpoints.due(4)
+
+
+def test_trials_of_a_node_take_turns_and_the_state_is_that_of_the_turn(tmp_path, far):
+    now = [0.0]
+    first, second = (
+        Checkpoints(str(tmp_path / "far" / name), Cadence(minutes=1), clock=lambda: now[0])
+        for name in "ab"
+    )
+    now[0] = 100
+    assert first.due(1) and first.due(1) and not second.due(1)
+    first.save(content(1), (0, 1))
+    assert not second.due(2)
+    far.set()
+    first._upload.wait(60)
+    assert second.due(3)
+    second.clear()  # a trial that ends has no turn
+    now[0] = 10**6
+    assert first.due(9)
+
+
+def test_a_notice_brings_the_state_of_the_next_step_to_the_storage(tmp_path, far):
+    noticed, uri = [], str(tmp_path / "far" / "t")
+    checkpoints = Checkpoints(uri, Cadence(minutes=1), notice=lambda: bool(noticed))
+    assert not checkpoints.due(1)
+    checkpoints.save(content(1), (0, 1))
+    noticed.append(True)
+    assert checkpoints.due(2), "also while one is on its way"
+    threading.Timer(0.1, far.set).start()
+    checkpoints.save(content(2), (0, 2))
+    assert moved_on(checkpoints)
+    assert last(uri) == ("step 2",) and checkpoints.age < 60
+    checkpoints.leaving = True
+    assert not checkpoints.due(3)
+
+
+def test_a_storage_elsewhere_that_fails_leaves_the_last_checkpoint(
+    tmp_path, far, caplog, monkeypatch
+):
+    uri, away = str(tmp_path / "far" / "t"), []
+
+    def require():
+        if away:
+            raise OSError(5, "Input/output error")
+
+    checkpoints = Checkpoints(uri, Cadence(minutes=1), require=require)
+    far.set()
+    checkpoints.save(content(1), (0, 1))
+    assert moved_on(checkpoints)
+    write = torch.save
+    monkeypatch.setattr(torch, "save", lambda *what: (write(*what), away.append(True)))
+    for step in (2, 3):  # it goes while the second is on its way, and is away for the third
+        checkpoints.save(content(step), (0, step))
+        assert moved_on(checkpoints) and last(uri) == ("step 1",)
+    assert caplog.text.count("Input/output error") == 2
+    assert not any((tmp_path / "node").iterdir())
+
+
+def test_an_upload_that_outlives_its_attempt_changes_nothing(tmp_path, far, monkeypatch):
+    uri = str(tmp_path / "far" / "t")
+    slow = Checkpoints(uri, Cadence(minutes=1))
+    slow.save(content(1), (0, 1), best=best(1))
+    slow.finish(0.01)
+    monkeypatch.setattr(checkpoint, "_one_disk", lambda *paths: True)
+    Checkpoints(uri, EVERY_STEP).save(content(2), (0, 2), best=best(2))  # where it goes on
+    far.set()
+    slow._upload.wait(60)
+    assert last(uri) == ("step 2", "2")
+
+
+def test_a_node_without_room_writes_where_it_can(tmp_path, far, monkeypatch):
+    usage = {str(tmp_path / "node"): 7999}
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: Usage(10**9, 10**9, usage.get(str(path), 10**9))
+    )
+    uri = str(tmp_path / "far" / "t")
+    Checkpoints(uri, Cadence(minutes=1)).save(content(1, size=1000), (0, 1))
+    assert last(uri) == ("step 1",)  # without a word: not behind the trial
+
+
+def test_the_loss_of_a_node_costs_half_an_interval_and_an_upload():
+    cadence = Cadence(minutes=1)
+    assert cadence.lost_seconds(10**9, 10**9, 1) == 1 + 30
+    assert cadence.lost_seconds(10**9, 10**9, 100) == 1 + 50

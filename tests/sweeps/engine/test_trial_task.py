@@ -1,6 +1,7 @@
 """A trial's task: what it reports, leaves in the store, and takes up after a death."""
 
 import json
+import re
 import shutil
 import threading
 from bdb import BdbQuit
@@ -86,6 +87,22 @@ def test_a_second_attempt_goes_on_and_leaves_what_one_alone_would_have(task, com
         ).read_bytes()
 
 
+def test_a_trial_whose_node_is_going_ends_after_a_step_and_goes_on_elsewhere(
+    task, computed, tmp_path
+):
+    [*_, expected] = reports_of(replace(task, storage=str(tmp_path / "undisturbed")))
+    computed.clear()
+    Storage(task.storage).open()
+    often = replace(task, cadence=Cadence(minutes=60))
+    first = list(attempt(often, notice=lambda: len(computed) >= 3))
+    assert len(computed) == 3, "it ends with the step of the notice"
+    assert (first[-1].status, first[-1].kind) == ("failed", "node lost")
+    assert re.fullmatch(r"its node is going; checkpoint of step 3, \d\.\d s old", first[-1].reason)
+    [*_, end] = attempt(often)
+    assert len(computed) == STEPS
+    assert (end.result.dev, end.result.test) == (expected.result.dev, expected.result.test)
+
+
 def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
     task, computed, tmp_path, monkeypatch
 ):
@@ -103,7 +120,7 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
 
 
 def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, monkeypatch):
-    def quits(task):
+    def quits(task, notice):
         raise BdbQuit
 
     monkeypatch.setattr(trial_task, "compute", quits)
