@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,13 @@ MESSAGES = {
     "untrained": "writing the untrained backbone",
 }
 """The log's message for each kind of folder that takes time to build."""
+Restore = Callable[[str, str, Path], bool]
+"""Fills an empty folder with what another machine has built: kind and key; False where it has not
+or the content is damaged, which leaves the folder empty."""
+_restore: list[Restore] = []
+_used: dict[tuple[str, str], None] = {}  # (kind, key) of what this process has opened
+SECONDS = ".seconds"
+"""The file, in a folder that took more than a second, of how long it took to build."""
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +56,29 @@ def cache_root() -> Path:
 @functools.cache
 def _log_once(message: str) -> None:
     _log.info(message)
+
+
+@contextmanager
+def restored_by(restore: Restore) -> Iterator[None]:
+    """Asks for folders of another machine in the block, before they are built."""
+    _restore.append(restore)
+    try:
+        yield
+    finally:
+        _restore.remove(restore)
+
+
+def used_folders() -> dict[tuple[str, str], float]:
+    """{(kind, key): seconds that it took to build it, wherever that was} of the folders that this
+    process has opened and that are there."""
+    folders = {(kind, key): cache_root() / kind / key for kind, key in _used}
+    return {name: _seconds(folder) for name, folder in folders.items() if folder.is_dir()}
+
+
+def _seconds(folder: Path) -> float:
+    with suppress(OSError, ValueError):
+        return float((folder / SECONDS).read_text())
+    return 0.0
 
 
 @contextmanager
@@ -71,6 +102,7 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
     builder are never used. What was noted while it was built is noted whenever it is opened."""
     home = cache_root() / kind
     final = home / key
+    _used[kind, key] = None
     if final.is_dir():
         with suppress(OSError):  # another user's
             os.utime(final)  # its last use, for `ranksweep storage --cache`
@@ -90,16 +122,26 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
         for leftover in home.glob(f"{key}.building-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
-        if kind in MESSAGES:
-            _log_once(MESSAGES[kind])
         try:
-            with notes.kept_in(building):
-                build(building)
+            if any(restore(kind, key, building) for restore in _restore):
+                notes.say_again(building)
+            else:
+                _build(kind, building, build)
             building.rename(final)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
     return final
+
+
+def _build(kind: str, folder: Path, build: Callable[[Path], None]) -> None:
+    if kind in MESSAGES:
+        _log_once(MESSAGES[kind])
+    begun = time.monotonic()
+    with notes.kept_in(folder):
+        build(folder)
+    if (seconds := time.monotonic() - begun) > 1:
+        (folder / SECONDS).write_text(f"{seconds:.1f}")
 
 
 class CacheEntry(NamedTuple):

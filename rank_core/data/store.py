@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rank_core.cache import cache_root, cached_directory
+from rank_core.cache import cached_directory
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
 from rank_core.progress import reported
@@ -352,10 +352,13 @@ def stored_documents(
     """The store of a source in the state that `key` identifies, built on first use. Sources with
     equal documents share a store."""
 
+    def write(folder: Path) -> DocumentStore:
+        return write_document_store(folder, documents(), source=source, repeated=repeated)
+
     def build(folder: Path) -> None:
         new = folder / "new"
         new.mkdir()
-        store = write_document_store(new, documents(), source=source, repeated=repeated)
+        store = write(new)
         # Two folders: the source's key, known before reading, points to the content's hash, known
         # only after.
         move = partial(shutil.copytree, new, dirs_exist_ok=True, copy_function=shutil.move)
@@ -363,13 +366,11 @@ def stored_documents(
         (folder / HASH).write_text(store.content_hash, encoding="ascii")
         shutil.rmtree(new)
 
-    def store() -> Path:
-        noted = cached_directory(SOURCES, key, build)
-        return cache_root() / STORES / (noted / HASH).read_text(encoding="ascii")
+    def write_again(folder: Path) -> None:  # where that part of the cache was deleted
+        write(folder)
 
-    if not store().is_dir():  # that part of the cache was deleted
-        shutil.rmtree(cache_root() / SOURCES / key, ignore_errors=True)
-    return DocumentStore(store())
+    content_hash = (cached_directory(SOURCES, key, build) / HASH).read_text(encoding="ascii")
+    return DocumentStore(cached_directory(STORES, content_hash, write_again))
 
 
 def _checked(documents: Iterable[tuple[str, str]], source: str) -> Iterator[tuple[str, str]]:

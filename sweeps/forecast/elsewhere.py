@@ -17,6 +17,7 @@ from sweeps.plan.machines import GPUS, KNOWN_BY, Machines
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
+from sweeps.store.prepared import preparation
 from sweeps.terminal.text import columns, count, duration, numbered, shortened, wrapped
 from sweeps.terminal.text import terminal_columns as width
 
@@ -135,7 +136,8 @@ def _total(
     """The time of all trials on some GPUs, and the money where a price is known."""
     estimates = (forecast.trials.get(trial.cell.cell) for trial in missing)
     seconds = [one.seconds for one in estimates if one]
-    wall = forecast.wall(missing, calibration)
+    begins = preparation().there
+    wall = (begins + end for end in forecast.wall(missing, calibration))
     hours = [s * forecast.units / 3600 for s in calibration.interval(sum(seconds))]
     low, middle, high = map(duration, wall)
     text = (
@@ -155,6 +157,8 @@ def _notes(plan: Plan, kinds: Sequence[str]) -> Iterator[str]:
         f"modelled    encoder operations at a share of the dense bf16 rate, in scoring and in "
         f"training: {shares} (`{KNOWN_BY}`). Starts of trials, data and idle GPUs come on top"
     )
+    if prepared := preparation().text:
+        yield f"prepared    {prepared}; the times above have both"
     shapes = {shape_of(cell.inputs.backbone.folder) for cell in plan.cells}
     small = min((shape.parameters for shape in shapes if shape), default=MODELLED)
     if small < MODELLED:

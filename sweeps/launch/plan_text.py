@@ -25,6 +25,7 @@ from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Trial
 from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
 from sweeps.search.race import ALPHA, RacePrice, race_price
 from sweeps.search.search import search_class
+from sweeps.store.prepared import preparation
 from sweeps.terminal.text import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.terminal.text import terminal_columns as width
 
@@ -370,6 +371,8 @@ def _totals(
             f"            of which a group of workers takes {duration(forecast.group_seconds)} to "
             "start, for every trial"
         )
+    if prepared := preparation().text:
+        lines.append(wrapped(f"prepared    {prepared}; here they are ready"))
     if calibration.num_trials:
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  on {by} (×{math.exp(calibration.log_ratio):.2f})")

@@ -18,7 +18,7 @@ from sweeps.plan.reference import Reference
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
 """Settings that every default label shows; backbones where there are several."""
-RESERVED = ("trials", "checkpoints", "artifacts")
+RESERVED = ("trials", "checkpoints", "prepared", "artifacts")
 """Folders of a storage that hold no sweep."""
 Settings = Mapping[str, Any]
 """Dotted settings and their values: one point of a grid."""

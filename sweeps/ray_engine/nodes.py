@@ -6,7 +6,8 @@ import math
 import platform
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from errno import EHOSTUNREACH
 from functools import lru_cache
@@ -18,7 +19,7 @@ import ray
 from ray.util.placement_group import NODE_ID_LABEL_KEY
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rank_core.cache import cache_root
+from rank_core.cache import cache_root, restored_by
 from rank_core.checkpoints import Cadence
 from rank_core.chunking.inputs import Inputs, content_hashes, load_inputs
 from rank_core.encoders.backbones import num_parameters
@@ -28,11 +29,13 @@ from rank_core.trial.trial import prepare
 from rank_core.units import size_text
 from sweeps.ray_engine.driver_disk import PIECE, storage_here
 from sweeps.store.failures import reason_of
+from sweeps.store.prepared import Prepared
 from sweeps.store.records import Records
 from sweeps.store.storage import DRIVER, Storage, StorageAway
 from sweeps.terminal.command_line import check_writable
 from sweeps.terminal.text import duration, numbered, say
 
+ASK_SECONDS = 120.0  # for the first process on each node
 LINE_SECONDS = 30.0  # between lines about the nodes that still prepare
 PACKAGES = ("ranksweep", "torch", "transformers", "tokenizers", "numpy", "ir-measures")
 """Packages whose versions may change a trial's numbers."""
@@ -123,8 +126,16 @@ def _join(expected: Expected | None, settings: Sequence[dict[str, Any]]) -> tupl
         storage = storage_here(expected.storage, expected.sweep, expected.command)
         through_ray = storage.startswith(DRIVER)
         rate = _bytes_per_second(Storage(storage))
-    _prepare_all(settings)
+        with restored_by(Prepared(Storage(storage, opened=True)).restore):
+            _prepare_all(settings)
+    else:
+        _prepare_all(settings)
     return rate, through_ray
+
+
+def _has(file: str) -> bool:
+    """Whether this node's cache has a file."""
+    return (cache_root() / file).exists()
 
 
 def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
@@ -206,13 +217,17 @@ class Nodes:
         self.unfit[unfit.node] = f"{unfit.host} gets no trial: {unfit.reason}"
         return "" if known else self.unfit[unfit.node]
 
-    def prepare(self, slots: int = 0) -> None:
+    def prepare(self, slots: int = 0, *, may_grow: bool = False) -> None:
         """Checks and prepares the living nodes, a task for each; says which ones it waits for, and
-        how they reach the storage."""
+        how they reach the storage. The driver prepares first, without a GPU, where others can
+        restore what it has made."""
         nodes = [node for node in ray.nodes() if node["Alive"]]
+        if self.expected or len(nodes) < 2:
+            _prepare_all(self._settings)
+        if self.expected and (may_grow if len(nodes) < 2 else self._has_own_caches(nodes)):
+            self._share(Prepared(Storage(self.expected.storage, opened=True)))
         if len(nodes) < 2:
             self._known |= {node["NodeID"] for node in nodes}
-            _prepare_all(self._settings)
             return
         say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
         start = told = time.monotonic()
@@ -226,6 +241,33 @@ class Nodes:
                 say(f"preparing   for {duration(told - start)}, still on {hosts}")
         for line in self._way(slots):
             say(f"storage     {line}")
+
+    def _share(self, prepared: Prepared) -> None:
+        """Puts what this process has prepared into the storage; without it nodes make their own."""
+        try:
+            missing = prepared.missing()
+            if not missing:
+                return
+            begun = time.monotonic()
+            size = size_text(sum(missing.values()))
+            say(f"preparing   {size} of inputs go to the storage, for caches of other nodes")
+            prepared.put(missing)
+            say(f"prepared    in the storage after {duration(time.monotonic() - begun)}")
+        except Exception as error:  # every filesystem has its own kinds
+            say(f"preparing   on each node: the storage does not take inputs: {reason_of(error)}")
+
+    def _has_own_caches(self, nodes: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a node's cache is not the driver's."""
+        mark = f".driver-{uuid.uuid4().hex}"
+        cache_root().mkdir(parents=True, exist_ok=True)
+        (cache_root() / mark).touch()
+        try:
+            asked = [_on(node, _has).remote(mark) for node in nodes]
+            return not all(ray.get(asked, timeout=ASK_SECONDS))
+        except ray.exceptions.RayError:  # a node that is lost, or cannot work: it is checked
+            return True
+        finally:
+            (cache_root() / mark).unlink(missing_ok=True)
 
     def look(self, slots: int) -> Iterator[str]:
         """Begins to check nodes that have joined; yields what is known of others by now."""
@@ -263,11 +305,7 @@ class Nodes:
                 continue
             self._known.add(node["NodeID"])
             check = _Check(node["NodeID"], node["NodeManagerHostname"])
-            # By the node's id and not by its address: several nodes of a test may share a host.
-            where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            task: Any = ray.remote(_join)
-            task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-            self._checks[task.remote(self.expected, self._settings)] = check
+            self._checks[_on(node, _join).remote(self.expected, self._settings)] = check
 
     def _answers(self, timeout: float) -> Iterator[str]:
         """What the checks say that have ended, a line for each node that cannot work."""
@@ -287,6 +325,14 @@ class Nodes:
                 yield self.reject(Unfit(check.node, check.host, reason))
             except ray.exceptions.RayError:  # its trials run on others
                 yield f"{check.host}: lost while it prepared its inputs"
+
+
+def _on(node: Mapping[str, Any], work: Callable[..., Any]) -> Any:
+    """A task on a node, by its id and not by its address: several nodes of a test may share a
+    host. It takes no CPU and no GPU."""
+    where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    task: Any = ray.remote(work)
+    return task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
 
 
 def prepare_nodes(configs: Sequence[TrialConfig]) -> None:

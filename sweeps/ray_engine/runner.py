@@ -39,6 +39,7 @@ from sweeps.ray_engine.cluster import (
     free_groups,
     idle_text,
     precision_of_gpus,
+    slots_now,
     trial_resources,
 )
 from sweeps.ray_engine.driver_disk import driver_disk
@@ -100,7 +101,7 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
     nodes = _nodes(events, options)
     try:
         with driver_disk(events.records):
-            nodes.prepare(resources.slots)
+            nodes.prepare(resources.slots, may_grow=resources.slots > slots_now(resources)[0])
             _require_a_node(resources, nodes)
             trials = numbered(len(events.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,9 +20,10 @@ import ray
 from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
+from rank_core.cache import restored_by
 from rank_core.errors import BadInput
 from rank_core.machine import take_gpu
-from rank_core.trial.trial import Progress
+from rank_core.trial.trial import Progress, prepare
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of, no_notice
 from sweeps.plan.resources import Resources
 from sweeps.ray_engine.drain import notice_of_node
@@ -35,7 +37,8 @@ from sweeps.ray_engine.nodes import (
     unfit_here,
 )
 from sweeps.store.failures import FailureKind, first_line
-from sweeps.store.storage import StorageAway
+from sweeps.store.prepared import Prepared
+from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
@@ -87,8 +90,13 @@ def task_here(config: dict[str, Any]) -> TrialTask:
     if not expected:  # on one machine
         return task
     check_node(expected)
-    check_inputs(task.config, config["contents"])
-    return replace(task, storage=storage_here(task.storage, task.sweep, expected.command))
+    storage = storage_here(task.storage, task.sweep, expected.command)
+    # Before the attempt begins: what a node that has just joined lacks is no work of the trial.
+    with restored_by(Prepared(Storage(storage, opened=True)).restore):
+        check_inputs(task.config, config["contents"])
+        with suppress(BadInput):  # the trial's own, which says it
+            prepare(task.config)
+    return replace(task, storage=storage)
 
 
 def run_in_train(config: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from sweeps.store.records import (
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
 
-NO_SWEEPS = (TRIALS, CHECKPOINTS, "artifacts")
+NO_SWEEPS = (TRIALS, CHECKPOINTS, "prepared", "artifacts")
 _STARTED_FROM = re.compile(rf"(?:^|/){TRIALS}/([^/,]+)")
 DONE, UNFINISHED, HALF = "done", "unfinished", "half"
 

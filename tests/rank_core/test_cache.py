@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.cache import cache_root, cached_directory
+from rank_core import cache
+from rank_core.cache import cache_root, cached_directory, restored_by, used_folders
 from rank_core.errors import BadInput
 from rank_core.home import has_home, lend_home
 
@@ -130,3 +131,23 @@ def test_a_cache_below_the_home_folder_may_be_written_with_a_tilde(monkeypatch, 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RANKSWEEP_CACHE", "~/ranks")
     assert cache_root() == tmp_path / "ranks"
+
+
+def test_what_another_machine_has_built_is_not_built_again(root, monkeypatch):
+    asked = []
+
+    def restore(kind, key, folder):
+        asked.append(key)
+        if key == "there":
+            (folder / "part").write_text("brought")
+            (folder / cache.SECONDS).write_text("90.0")
+        return key == "there"
+
+    with restored_by(restore):
+        there = cached_directory("kind", "there", lambda folder: pytest.fail("it was built"))
+        cached_directory("kind", "new", lambda folder: (folder / "part").touch())
+        cached_directory("kind", "there", lambda folder: pytest.fail("it was built"))
+    cached_directory("kind", "later", lambda folder: (folder / "part").touch())
+    assert (there / "part").read_text() == "brought" and asked == ["there", "new"]
+    seconds = {key: seconds for (kind, key), seconds in used_folders().items() if kind == "kind"}
+    assert seconds == {"there": 90.0, "new": 0.0, "later": 0.0}

@@ -1,0 +1,133 @@
+"""Prepared inputs in the storage: the folders of the cache that a sweep reads, put there once by
+the driver, from which nodes with a cache of their own restore them instead of preparing again.
+
+A folder of the cache is `prepared/KIND/KEY/`, its files and, written last, their sizes and hashes.
+What comes back is data: of some kinds alone, with these hashes, and below one folder.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from errno import ENOSPC
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from rank_core.cache import cache_root, used_folders
+from rank_core.data.store import SOURCES, STORES
+from rank_core.files import file_sha256
+from rank_core.parsing import parsed_json
+from rank_core.units import size_text
+from sweeps.store.storage import Storage
+from sweeps.terminal.text import duration
+
+FOLDER = "prepared"
+LIST = ".files.json"
+"""Of a folder: {file: [bytes, SHA-256]}."""
+KINDS = (
+    STORES, SOURCES,
+    *("chunks", "collections", "document-frequencies", "first-stage"),
+    *("tokens", "training", "transforms"),
+)  # fmt: skip
+"""Kinds of the cache that take time to make and have tables alone: no code, no model."""
+GIGABIT = 125e6  # bytes per second
+WORTH_SAYING = 60.0  # seconds
+_log = logging.getLogger(__name__)
+
+
+class Preparation(NamedTuple):
+    """What the inputs that this process has read cost whoever does not have them."""
+
+    num_bytes: int
+    seconds: float  # to make them, once, without a GPU
+
+    @property
+    def there(self) -> float:
+        """The seconds until a node elsewhere can begin: they are made and brought to it."""
+        return self.seconds + self.num_bytes / GIGABIT if self.seconds >= WORTH_SAYING else 0.0
+
+    @property
+    def text(self) -> str:
+        """In words; "" for what takes less than a minute."""
+        if self.seconds < WORTH_SAYING:
+            return ""
+        return (
+            f"{size_text(self.num_bytes)} of inputs, made once in {duration(self.seconds)} without "
+            "a GPU; a node with a cache of its own gets them from the storage, in "
+            f"{duration(self.num_bytes / GIGABIT)} at 1 Gbit/s"
+        )
+
+
+def preparation() -> Preparation:
+    """Of the inputs that this process has read."""
+    used = {name: seconds for name, seconds in used_folders().items() if name[0] in KINDS}
+    size = sum(path.stat().st_size for name in used for path in _files(*name))
+    return Preparation(size, sum(used.values()))
+
+
+class Prepared:
+    """The prepared inputs of a storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def missing(self) -> dict[str, int]:
+        """{KIND/KEY: bytes} of what this process has read and the storage does not have."""
+        there = self.storage.files(FOLDER)
+        return {
+            f"{kind}/{key}": sum(path.stat().st_size for path in _files(kind, key))
+            for kind, key in used_folders()
+            if kind in KINDS and f"{FOLDER}/{kind}/{key}/{LIST}" not in there
+        }
+
+    def put(self, names: dict[str, int]) -> None:
+        """Puts folders of the cache into the storage. Raises an error of any kind where it does not
+        take them, or `OSError` where it has less than twice their room."""
+        root = Path(self.storage.root)
+        if self.storage.is_local and shutil.disk_usage(root).free < 2 * sum(names.values()):
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(root))
+        for name in names:
+            kind, _, key = name.partition("/")
+            found = {}
+            for path in _files(kind, key):
+                file = path.relative_to(cache_root() / kind / key).as_posix()
+                self.storage.write(f"{FOLDER}/{name}/{file}", path, wait=False)
+                found[file] = [path.stat().st_size, file_sha256(path)]
+            self.storage.write(f"{FOLDER}/{name}/{LIST}", json.dumps(found).encode(), wait=False)
+
+    def restore(self, kind: str, key: str, folder: Path) -> bool:
+        """Fills an empty folder; False where the storage lacks it or has damaged files."""
+        if kind not in KINDS:
+            return False
+        name = f"{FOLDER}/{kind}/{key}"
+        try:
+            found = parsed_json((self.storage.read(f"{name}/{LIST}") or b"{}").decode())
+            for file, (size, digest) in found.items():
+                target = _within(folder, file)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                there = self.storage.fetch(f"{name}/{file}", target.parent)
+                if there != target:  # a folder that this node sees
+                    shutil.copyfile(there, target)
+                if target.stat().st_size != size or file_sha256(target) != digest:
+                    raise ValueError(f"{file} has another content")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            _log.warning("%s/%s is damaged and not used: %s", self.storage.uri, name, error)
+            for one in folder.iterdir():
+                shutil.rmtree(one) if one.is_dir() else one.unlink()
+            return False
+        return bool(found)
+
+
+def _files(kind: str, key: str) -> Iterator[Path]:
+    """The files of a folder of the cache."""
+    folder = cache_root() / kind / key
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LIST)
+
+
+def _within(folder: Path, file: str) -> Path:
+    """The place of a listed file. Raises `ValueError` for one outside of its folder."""
+    path = PurePosixPath(file)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{file!r} is not below its folder")
+    return folder / path

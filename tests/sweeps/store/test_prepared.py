@@ -1,0 +1,147 @@
+"""A node with an empty cache builds nothing that the driver has put into the storage, and takes
+nothing from it that was changed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rank_core.cache import cache_root, cached_directory, restored_by
+from sweeps.store import prepared as module
+from sweeps.store.prepared import FOLDER, LIST, Prepared
+from sweeps.store.storage import Storage
+
+ROOT = Path(__file__).parents[3]
+NODE = """
+import json, sys
+from rank_core import cache
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import prepare
+from sweeps.store.prepared import KINDS, Prepared
+from sweeps.store.storage import Storage
+prepared, built = Prepared(Storage(sys.argv[1])), []
+build = cache._build
+cache._build = lambda kind, *rest: (built.append(kind), build(kind, *rest))
+with cache.restored_by(prepared.restore):
+    prepare(TrialConfig().override(json.loads(sys.argv[2])))
+print(json.dumps([kind for kind in built if kind in KINDS]))
+prepared.put(prepared.missing())
+"""
+
+
+def files_of(cache: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(cache)): path.read_bytes()
+        for path in cache.rglob("*")
+        if path.is_file()
+        and path.suffix != ".lock"
+        and path.parts[len(cache.parts)] in module.KINDS
+    }
+
+
+@pytest.mark.slow
+def test_a_node_restores_all_tables_that_a_trial_reads(small_trial, tmp_path):
+    Storage(str(tmp_path / "s")).open()
+
+    def node(name: str) -> list[str]:
+        command = [
+            sys.executable,
+            "-c",
+            NODE,
+            str(tmp_path / "s"),
+            json.dumps(small_trial.settings()),
+        ]
+        env = {**os.environ, "RANKSWEEP_CACHE": str(tmp_path / name), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)
+
+    assert {"collections", "tokens", "training"} <= set(node("driver"))
+    assert node("worker") == []
+    assert files_of(tmp_path / "worker") == files_of(tmp_path / "driver")
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A storage that has a folder of tokens, and a node that lacks it."""
+    storage = Storage(str(tmp_path / "s"))
+    storage.open()
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "driver"))
+
+    def build(folder):
+        (folder / "below").mkdir()
+        (folder / "below" / "ids.uint8").write_bytes(b"ids")
+
+    for kind in ("tokens", "code"):  # the second is a user's, which nobody else runs
+        cached_directory(kind, "k", build)
+    prepared = Prepared(storage)
+    missing = prepared.missing()
+    assert missing == {"tokens/k": 3}
+    prepared.put(missing)
+    assert prepared.missing() == {}
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "node"))
+    return prepared
+
+
+def opened(prepared, kind="tokens"):
+    """What a node has in the folder; `built` where it made that itself."""
+    with restored_by(prepared.restore):
+        folder = cached_directory(kind, "k", lambda folder: (folder / "built").touch())
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_is_restored_whole(stored):
+    assert opened(stored) == ["ids.uint8"]
+    assert (cache_root() / "tokens" / "k" / "below" / "ids.uint8").read_bytes() == b"ids"
+    assert opened(stored, "code") == ["built"]
+
+
+def _other_content(folder, names):
+    (folder / "below" / "ids.uint8").write_bytes(b"idz")
+
+
+def _lost(folder, names):
+    (folder / "below" / "ids.uint8").unlink()
+
+
+def _outside(folder, names):
+    (folder.parent / "evil").write_bytes(b"ids")
+    names["../evil"] = names["below/ids.uint8"]
+
+
+def _of_another_form(folder, names):
+    names["below/ids.uint8"] = "3"
+
+
+@pytest.mark.parametrize("damage", [_other_content, _lost, _outside, _of_another_form])
+def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog):
+    folder = Path(stored.storage.root, FOLDER, "tokens", "k")
+    names = json.loads((folder / LIST).read_text())
+    damage(folder, names)
+    (folder / LIST).write_text(json.dumps(names))
+    assert opened(stored) == ["built"] and "is damaged and not used" in caplog.text
+    assert not (tmp_path / "node" / "tokens" / "evil").exists()
+
+
+def test_the_time_until_a_node_can_begin_is_that_of_making_and_of_bringing(monkeypatch):
+    monkeypatch.setattr(
+        module, "used_folders", lambda: {("tokens", "k"): 600.0, ("code", "c"): 9.0}
+    )
+    files = [SimpleNamespace(stat=lambda: SimpleNamespace(st_size=37_500_000_000))]
+    monkeypatch.setattr(module, "_files", lambda kind, key: files)
+    found = module.preparation()
+    assert found == (37_500_000_000, 600.0) and found.there == 600 + 300
+    assert "made once in 10 min" in found.text and "in 5 min" in found.text
+    monkeypatch.setattr(module, "used_folders", lambda: {("tokens", "k"): 59.0})
+    assert (module.preparation().text, module.preparation().there) == ("", 0.0)
+
+
+def test_a_storage_without_room_takes_nothing(stored, tmp_path, monkeypatch):
+    usage = os.statvfs(tmp_path)
+    full = type("Usage", (), {"free": 5, "total": usage.f_blocks})
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: full)
+    with pytest.raises(OSError, match="No space left"):
+        stored.put({"tokens/k": 3})
