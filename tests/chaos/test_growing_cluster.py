@@ -18,10 +18,10 @@ TRIALS = 12
 WORDS = (
     "--smoke-test --num-seeds 4 training.max_steps=200 training.num_epochs=100 --tracking-uri none"
 ).split()
-STEPS = 1500
+STEPS = 600
 LONG = (
     f"--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 training.max_steps={STEPS} "
-    "training.num_epochs=800 training.validate_every=500 --tracking-uri none"
+    "training.num_epochs=400 training.validate_every=300 --tracking-uri none"
 ).split()
 """Two trials that run for some time after both have begun."""
 pytestmark = [

@@ -249,6 +249,39 @@ def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, pa
         assert (tmp_path / "work0" / file).read_bytes() == (tmp_path / "whole0" / file).read_bytes()
 
 
+LEFT = """
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import run_trial
+config = TrialConfig().override(json.loads(sys.argv[3]))
+whole = list(run_trial(config, folder / f"whole{rank}"))
+def attempt(**options):
+    checkpoints = Checkpoints(str(folder / "checkpoints"), Cadence(minutes=60), **options)
+    return checkpoints, run_trial(config, folder / f"work{rank}", checkpoints=checkpoints)
+checkpoints, trial = attempt(notice=lambda: rank == 1)
+for news in trial:
+    if checkpoints.leaving:
+        break
+trial.close()
+names = [path.name for path in (folder / "checkpoints").iterdir()]
+dist.barrier()
+resumed = list(attempt()[1])
+steps = [point.step for news in resumed[:-1] for point in news.curve]
+tests = [vars(items[-1])["test"] for items in (whole, resumed)]
+print(json.dumps([names, news.step, steps, tests]))
+"""
+
+
+@pytest.mark.long
+def test_all_workers_leave_where_the_node_of_one_goes(small_trial, tmp_path):
+    few = {"evaluation.max_dev_queries": 3, "evaluation.max_test_queries": 3}
+    config = small_trial.override({"training.num_epochs": 3, "training.batch_size": 3} | few)
+    for names, step, steps, tests in run_two(LEFT, tmp_path, json.dumps(config.settings())):
+        assert "checkpoint" in names and 0 < step < len(steps)
+        assert steps == [*range(1, len(steps) + 1)] and tests[0] == tests[1]
+
+
 TRAINED = """
 from rank_core.training import micro_batch
 from rank_core.settings.config import TrialConfig
