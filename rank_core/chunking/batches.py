@@ -17,7 +17,7 @@ from rank_core.chunking.encoder_input import (
     lay_out,
 )
 from rank_core.chunking.token_store import TokenStore, tokenize
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbone_types import ABSENT, Backbone
 from rank_core.settings.config import Chunking
 
 # B documents of a batch.
@@ -114,8 +114,10 @@ class PairEncoder:
     def form(self) -> RowFormat:
         """The tokens around query and text, and the padding."""
         prefix, middle, suffix = self.backbone.layout.tokens
-        has_segments = self.backbone.num_segments > 1
-        return RowFormat(prefix[0], middle[-1], suffix[-1], self.backbone.pad_id, has_segments)
+        ends = prefix[0], middle[-1], suffix[-1]
+        form = RowFormat(*ends, self.backbone.pad_id, self.backbone.num_segments > 1)
+        gaps = self.backbone.layout.has_gaps
+        return form._replace(absent=ABSENT, closes_up=True) if gaps else form
 
 
 def tokenize_queries(

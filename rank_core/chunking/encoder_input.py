@@ -244,6 +244,7 @@ class RowFormat(NamedTuple):
     has_segments: bool
     absent: int | None = None  # the id of padding within rows, which is masked
     counts_absent: bool = True  # whether that padding takes a position
+    closes_up: bool = False  # whether rows close up over it, as if it had never been there
 
 
 def lay_out(
@@ -305,15 +306,22 @@ def _without_absent(
     """The rows without the padding that is in them."""
     present_N = parts.ids_T != form.absent
     real_C = np.add.reduceat(present_N, parts.first_C, dtype=np.int64)
-    facts = facts._replace(real_C=real_C)
+    width = int(real_C.max()) if form.closes_up else facts.width
+    facts = facts._replace(real_C=real_C, width=width)
+    second_C, end_C = parts.second_C, parts.end_C
+    if form.closes_up:
+        lost_C = (form.before, form.between).count(form.absent)
+        second_C, end_C = second_C - lost_C, real_C
     block, numbers = host_block(facts.size, device)
     real = parts_of(facts, numbers)
-    start_C = _write_rows(real, facts, parts.second_C, parts.end_C)
+    start_C = _write_rows(real, facts, second_C, end_C)
     for target_T, source_N in zip(real[:4], parts[:4], strict=True):
         if target_T is not None and source_N is not None:
             np.compress(present_N, source_N, out=target_T)
-    if not form.counts_absent:
+    if form.closes_up or not form.counts_absent:
         real.position_T[:] = np.arange(len(real.ids_T)) - start_C.repeat(real_C)
+    if form.closes_up:
+        real.place_T[:] = real.position_T + (np.arange(len(real_C)) * width).repeat(real_C)
     return LaidOutRows(facts, block)
 
 

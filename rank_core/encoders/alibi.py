@@ -185,9 +185,9 @@ def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncode
     return encoder
 
 
-def check_alibi(name: str, folder: Path, config: AlibiConfig) -> int:
+def check_alibi(name: str, folder: Path, config: AlibiConfig) -> "AlibiEncoder":
     """Raises `BadInput` where the headers of a checkpoint's weights do not fit its configuration;
-    returns the number of tokens that have an embedding."""
+    returns the modules, without memory."""
     stored = {key: torch.empty(size, device="meta") for key, size in shapes(name, folder).items()}
     try:
         with torch.device("meta"):
@@ -195,7 +195,7 @@ def check_alibi(name: str, folder: Path, config: AlibiConfig) -> int:
     except Exception as error:  # sizes that make no encoder
         raise damaged(folder / CONFIG, f"makes no model ({error})") from None
     _require_fitting(folder, encoder, rename(stored))
-    return config.vocab_size
+    return encoder
 
 
 def _require_fitting(folder: Path, encoder: AlibiEncoder, weights: dict[str, Tensor]) -> None:

@@ -1,4 +1,5 @@
-"""Every kind of encoder that can be a backbone, with its properties.
+"""The kinds of encoders that have a fast path or positions of their own, with their properties;
+`any_kind` reads the others.
 
 A kind is the `model_type` in a checkpoint's config.json, except for encoders with attention biases
 instead of positions (ALiBi), whose checkpoints say "bert".
@@ -20,9 +21,14 @@ MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 
 
+ABSENT = -1
+"""The only token of an empty part of a layout; rows are closed up over it."""
+
+
 class RowLayout(NamedTuple):
-    """The tokens of a row before the query, between query and text, and behind the text; none is
-    empty. A space that belongs to the first word of query or text is tokenised with it."""
+    """The tokens of a row before the query, between query and text, and behind the text. A part
+    without tokens is (ABSENT,). A space that belongs to the first word of query or text is
+    tokenised with it."""
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
@@ -38,7 +44,12 @@ class RowLayout(NamedTuple):
     @property
     def num_tokens(self) -> int:
         """The tokens of a row that are neither of the query nor of the text."""
-        return sum(map(len, self.tokens))
+        return sum(token != ABSENT for part in self.tokens for token in part)
+
+    @property
+    def has_gaps(self) -> bool:
+        """True where a part has no tokens."""
+        return any(ABSENT in part for part in self.tokens)
 
 
 class Step(NamedTuple):
@@ -75,7 +86,7 @@ class Backbone:
     """
 
     name: str
-    kind: str  # its key in `TYPES`
+    kind: str  # a key in `TYPES`, or another model_type of transformers
     folder: Path
     content_hash: str
     max_input_tokens: int  # with query and special tokens
@@ -113,11 +124,13 @@ class BackboneType:
     """The properties of one kind of encoder."""
 
     # table: `max_position_embeddings` tokens; after-padding: positions start at pad_token_id + 1,
-    # so there are fewer; blocks: as table, in whole blocks; none: NO_TABLE.
+    # so there are fewer; blocks: as table, in whole blocks; none: NO_TABLE; any: as the encoder's
+    # modules say (`any_kind`).
     positions: str
     dropouts: tuple[str, ...]  # names of dropout rates in its config
     pooling: str = "cls"  # one of POOLINGS
-    marks: str = "cls-sep"  # bos-eos: rows start with bos, their parts end with eos
+    # bos-eos: rows start with bos, their parts end with eos; any: either, or no marks.
+    marks: str = "cls-sep"
     segments: bool = False  # has token_type_ids
     # plain: ours on CPUs, torch's fused kernel elsewhere; sdpa: the fused kernel, needed by
     # windows, where padding attends to no token; eager: the only one in transformers.
@@ -177,8 +190,21 @@ TYPES: dict[str, BackboneType] = {
 }
 
 
+OWN_FIRST_TOKEN = ("camembert", "electra", "mpnet", "roberta", "xlm-roberta")
+"""Kinds whose classifier takes the first token of a row itself."""
+SPLIT_HEADS = ("albert", "bert", "deberta-v2", "distilbert", "modernbert", *OWN_FIRST_TOKEN)
+"""Kinds whose classifier is read as an encoder and a head; others are read whole (`any_kind`)."""
+ANY = BackboneType("any", (), pooling="mean", marks="any", loader="any")
+"""All other kinds of encoders and classifiers (`any_kind`), read as transformers reads them."""
+
+
+def type_of(kind: str) -> BackboneType:
+    """The properties of a kind."""
+    return TYPES.get(kind, ANY)
+
+
 def kind_of(config: Any) -> str:
-    """The key in `TYPES` of a checkpoint's configuration."""
+    """The kind of a checkpoint's configuration: its `model_type`, or the name in `TYPES`."""
     if config.model_type == "bert":
         # https://huggingface.co/mosaicml/mosaic-bert-base-seqlen-2048 and
         # https://huggingface.co/jinaai/jina-embeddings-v2-base-en are BERT by name only.
@@ -189,12 +215,9 @@ def kind_of(config: Any) -> str:
     return str(config.model_type)
 
 
-def backbone_type(name: str, config: Any) -> BackboneType:
-    """The entry of `TYPES` for a backbone's configuration; raises `BadInput` for unknown kinds."""
-    kind = kind_of(config)
-    if kind not in TYPES:
-        raise unknown(f"model_type of backbone {name}", kind, TYPES)
-    return TYPES[kind]
+def backbone_type(config: Any) -> BackboneType:
+    """The properties of a configuration's kind."""
+    return type_of(kind_of(config))
 
 
 def max_input_tokens(kind: BackboneType, config: Any) -> int:
@@ -214,11 +237,13 @@ def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> tuple[int, int, i
     end, padding. For decoders, which have neither [CLS] nor [SEP], bos (or eos) starts a row, and
     eos ends its parts and pads if there is no padding token."""
     ids = [[tokenizer.cls_token_id], [tokenizer.sep_token_id], [tokenizer.pad_token_id]]
-    if kind.marks == "bos-eos":
+    if kind.marks in ("bos-eos", "any"):
         ids[0].append(tokenizer.bos_token_id)
         ids = [[*choices, tokenizer.eos_token_id] for choices in ids]
     first = [next((i for i in choices if i is not None), None) for choices in ids]
     cls_id, sep_id, pad_id = first
+    if kind.marks == "any":  # a classifier's tokenizer may write none
+        cls_id, sep_id = cls_id or 0, sep_id or 0
     if cls_id is None or sep_id is None:
         raise BadInput(
             f"backbone {name} has no special tokens for rows; it needs [CLS] and [SEP], a decoder "

@@ -20,9 +20,20 @@ from tokenizers.normalizers import Lowercase
 from torch import nn
 
 from rank_core.encoders.alibi import AlibiConfig, check_alibi, load_alibi
+from rank_core.encoders.any_kind import (
+    SAMPLED,
+    SWITCHING,
+    as_it_is,
+    load_any,
+    loader_of,
+    positions_of,
+    without_pooler,
+)
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
-    TYPES,
+    ABSENT,
+    ANY,
+    SPLIT_HEADS,
     Backbone,
     BackboneType,
     Chain,
@@ -97,18 +108,21 @@ def resolve_backbone(name: str) -> Backbone:
     folder = checkpoint_folder(name)
     check_files(name, folder)
     config = load_config(name, folder)
-    kind = backbone_type(name, config)
+    kind = backbone_type(config)
     tokenizer = load_tokenizer(folder)
     cls_id, sep_id, pad_id = marks_of(name, kind, tokenizer)
-    if name not in SHIPPED:
-        rows = _check_weights(name, folder, config)
-        check_tokens(name, folder, tokenizer, rows)
+    modules = None if name in SHIPPED else _check_weights(name, folder, config)
+    if modules is not None:
+        check_tokens(name, folder, tokenizer, num_embeddings(modules))
     if kind.positions == "after-padding" and pad_id != config.pad_token_id:
         raise BadInput(
             f"backbone {name}: config and tokenizer disagree about the padding token, after which "
             f"a {config.model_type} numbers its positions ({config.pad_token_id} and {pad_id})"
         )
     segments = (getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0
+    whole = reads_whole(config)
+    if kind is ANY or whole:
+        segments = 2 * any(tokenizer("a", "a").get("token_type_ids", ()))
     top = modules_folder(folder, EXPORT_FILE)
     trained_head = _trained_head(config, map(unwrapped, shapes(name, folder)))
     layout = usual = RowLayout((cls_id,), (sep_id,), (sep_id,))
@@ -116,7 +130,10 @@ def resolve_backbone(name: str) -> Backbone:
         trained_head = f"{chain.described} of sentence-transformers"
         chain, layout = _chain_layout(name, chain, tokenizer, segments, layout)
     elif (score := decoder_score(name, folder, config)) is not None:
+        whole = False
         trained_head, layout = trained_head or "of its output matrix", score.layout
+    elif whole:
+        layout = _own_pairs(name, tokenizer, segments, top, usual)
     elif trained_head:
         # RoBERTa's family writes two separators in a pair.
         if tokenizer.num_special_tokens_to_add(pair=True) == 4:
@@ -129,7 +146,9 @@ def resolve_backbone(name: str) -> Backbone:
         kind=kind_of(config),
         folder=folder,
         content_hash=_hash_with_modules(name, folder, top, chain, layout),
-        max_input_tokens=max_input_tokens(kind, config),
+        max_input_tokens=positions_of(config, modules)
+        if kind is ANY and modules is not None
+        else max_input_tokens(kind, config),
         num_segments=segments,
         cls_id=cls_id,
         sep_id=sep_id,
@@ -137,7 +156,7 @@ def resolve_backbone(name: str) -> Backbone:
         pooling=kind.pooling,
         trained_head=trained_head,
         own_layout=None if layout == usual else layout,
-        head_pooling=_head_pooling(folder, config, chain, trained_head),
+        head_pooling=_head_pooling(folder, config, chain, trained_head, read_whole=whole),
         chain=chain,
     )
 
@@ -154,10 +173,25 @@ def classifier_of(config: Any) -> str:
     return next((str(one) for one in config.architectures or () if one.endswith(kind)), "")
 
 
+def _own_pairs(name: str, tokenizer: Any, segments: int, top: Path, usual: RowLayout) -> RowLayout:
+    """The layout of a tokenizer's pairs; the usual one where it cannot be read, which
+    `head_problem` says."""
+    try:
+        return with_prompt(name, tokenizer, pair_layout(tokenizer, segments), stated_prompt(top))
+    except Unread:
+        return usual
+
+
+def reads_whole(config: Any) -> bool:
+    """True for a classifier that is computed as transformers computes it (`any_kind`)."""
+    kind, ours = kind_of(config), backbone_type(config).loader == "AlibiEncoder"
+    return bool(classifier_of(config)) and kind not in (*SPLIT_HEADS, *SWITCHING) and not ours
+
+
 def decoder_score(name: str, folder: Path, config: Any) -> LogitScore | None:
     """The score of a decoder; None for one that is not a known reranker, and for an exported one,
     which has its head beside it."""
-    if not TYPES[kind_of(config)].causal or (folder / RANKING_HEAD).exists():
+    if not backbone_type(config).causal or (folder / RANKING_HEAD).exists():
         return None
     rows = label_rows(config) if classifier_of(config) else None
     return logit_score(name, modules_folder(folder, EXPORT_FILE), load_tokenizer(folder), rows)
@@ -188,7 +222,9 @@ def _chain_layout(
     return chain, with_prompt(name, tokenizer, layout, stated_prompt(chain.folder))
 
 
-def _head_pooling(folder: Path, config: Any, chain: Chain | None, trained_head: str) -> str:
+def _head_pooling(
+    folder: Path, config: Any, chain: Chain | None, trained_head: str, *, read_whole: bool
+) -> str:
     """The row pooling that the head of a checkpoint was trained with; "" where none is stated."""
     if chain is not None:
         return chain.pooling
@@ -197,8 +233,10 @@ def _head_pooling(folder: Path, config: Any, chain: Chain | None, trained_head: 
             return str((file.metadata() or {}).get("pooling", ""))
     if not trained_head:
         return ""
-    if TYPES[kind_of(config)].causal:
+    if backbone_type(config).causal and not read_whole:
         return "last"
+    if read_whole:
+        return "cls"  # its logits are the only vector of a row
     return str(getattr(config, "classifier_pooling", "cls"))
 
 
@@ -225,8 +263,10 @@ def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
     """The layout in a file, whose parts are lists of tokens."""
     parts = read_json(path, dict)
     texts = {name: parts.pop(name, "") for name in RowLayout._fields[3:]}
-    ids = [token for part in parts.values() for token in (part if isinstance(part, list) else [-1])]
-    known = {token for token in ids if type(token) is int and 0 <= token < num_tokens}
+    ids = [
+        token for part in parts.values() for token in (part if isinstance(part, list) else [None])
+    ]
+    known = {token for token in ids if type(token) is int and ABSENT <= token < num_tokens}
     wrong = not all(parts.values()) or known != {*ids} or {*texts.values()} - {"", " "}
     if parts.keys() != {*RowLayout._fields[:3]} or wrong:
         fields = ", ".join(RowLayout._fields[:3])
@@ -235,19 +275,31 @@ def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
     return RowLayout(prefix, middle, suffix, **texts)
 
 
-def _check_weights(name: str, folder: Path, config: Any) -> int:
+def _check_weights(name: str, folder: Path, config: Any) -> nn.Module:
     """Raises `BadInput` for weights that do not fit the configuration, or are not numbers; returns
-    the number of tokens that have an embedding."""
-    kind = backbone_type(name, config)
+    the modules, without memory."""
+    kind = backbone_type(config)
+    modules: nn.Module
     if kind.loader == "AlibiEncoder":
-        rows = check_alibi(name, folder, _alibi_config(config))
+        modules = check_alibi(name, folder, _alibi_config(config))
+    elif kind is ANY:
+        loader = loader_of(name, config, whole=bool(classifier_of(config)))
+        more = without_pooler(loader, config)
+        modules = check_weights(name, folder, loader, copy.deepcopy(config), **more)
     else:
         extra = {"add_pooling_layer": False} if kind.pooler else {}
-        encoder: Any = check_weights(name, folder, _loader(kind), copy.deepcopy(config), **extra)
-        rows = int(encoder.get_input_embeddings().weight.shape[0])
+        modules = check_weights(name, folder, _loader(kind), copy.deepcopy(config), **extra)
     for path in {*weight_files(name, folder), *folder.glob("*.safetensors")}:
         check_finite(path)
-    return rows
+    return modules
+
+
+def num_embeddings(modules: Any) -> int | None:
+    """The number of tokens that have an embedding; None for modules without a table of them."""
+    try:
+        return int(modules.get_input_embeddings().weight.shape[0])
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 @kept_while_unchanged(maxsize=4)
@@ -306,7 +358,7 @@ def license_of(backbone: Backbone) -> str:
 def without_weights(backbone: Backbone) -> nn.Module:
     """The encoder's modules, without memory for their weights."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
-    kind = backbone_type(backbone.name, config)
+    kind = backbone_type(config)
     return without_memory(getattr(transformers, kind.loader, transformers.AutoModel), config)
 
 
@@ -322,16 +374,12 @@ def _loader(kind: BackboneType) -> Any:
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
-    needed = 4 * num_parameters(backbone.folder)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise BadInput(
-            f"backbone {backbone.name} needs {size_text(needed)} in fp32; this machine has "
-            f"{size_text(memory)} of memory"
-        )
+    _require_memory(backbone)
     # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
-    kind = backbone_type(backbone.name, config)
+    kind = backbone_type(config)
+    if kind is ANY:
+        return load_as_it_is(backbone, dropout, whole=False)
     if kind.loader == "AlibiEncoder":
         return load_alibi(backbone.folder, _alibi_config(config), dropout)
     for attribute in kind.dropouts:
@@ -349,6 +397,38 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
         model.get_parameter(name).requires_grad_(False)
     use_own_attention(model, plain=kind.attention == "plain")
     return model
+
+
+def load_as_it_is(backbone: Backbone, dropout: float, *, whole: bool) -> nn.Module:
+    """The encoder, or the `whole` classifier, as transformers computes it (`any_kind`), in fp32,
+    with the given dropout rate everywhere. Raises `BadInput` for missing weights, and for one that
+    needs more than a text."""
+    _require_memory(backbone)
+    config = copy.deepcopy(load_config(backbone.name, backbone.folder))
+    model, missing = load_any(backbone.name, backbone.folder, config, dropout, whole=whole)
+    require_all(backbone.name, missing)
+    tokenizer = load_tokenizer(backbone.folder)
+    usual = sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids})
+    return as_it_is(
+        backbone.name,
+        model,
+        usual[:: max(1, len(usual) // SAMPLED)],
+        backbone.layout,
+        pad_id=backbone.pad_id,
+        segments=backbone.num_segments > 1,
+        whole=whole,
+    )
+
+
+def _require_memory(backbone: Backbone) -> None:
+    """Raises `BadInput` for weights that this machine has no memory for."""
+    needed = 4 * num_parameters(backbone.folder)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise BadInput(
+            f"backbone {backbone.name} needs {size_text(needed)} in fp32; this machine has "
+            f"{size_text(memory)} of memory"
+        )
 
 
 def _alibi_config(config: Any) -> AlibiConfig:

@@ -21,6 +21,7 @@ import transformers
 from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
+from transformers.models.auto import modeling_auto
 
 from rank_core.bounds import check_growth
 from rank_core.encoders.backbone_types import TYPES
@@ -54,14 +55,7 @@ FORMS = {
 POINTER = b"version https://git-lfs"
 FLOATS = ("F64", "F32", "F16", "BF16")
 MODEL_TYPES = sorted({*TYPES} - {"jina-bert", "mosaic-bert"})
-"""What config.json may say; those two say bert."""
-_GEMMA_2 = "its logits are capped and every second layer has a window, which is not computed here"
-NOT_COMPUTED = {
-    "gemma2": _GEMMA_2,
-    "cost_wise_gemma": f"{_GEMMA_2}; its score is of a chosen layer, and tokens are merged",
-}
-"""{model_type of published rerankers: why they are no backbone}; the second is
-bge-reranker-v2.5-gemma2-lightweight."""
+"""What config.json says of the kinds in `TYPES`; those two say bert."""
 MOST_LAYERS = 1_000
 _SIZE = re.compile(r"^num_|^n_|_size$|_heads$|_layers$")
 _NUMBER = re.compile(r"\.\d+\.")
@@ -131,7 +125,7 @@ def check_files(name: str, folder: Path) -> None:
 
 def open_config(name: str, folder: Path) -> Any:
     """The configuration of a checkpoint. Raises `BadInput` for a folder without one, and for an
-    encoder of another kind than `TYPES` has."""
+    encoder of a kind that transformers does not read texts with."""
     path = folder / CONFIG
     if not path.is_file():
         raise BadInput(
@@ -140,11 +134,13 @@ def open_config(name: str, folder: Path) -> Any:
         )
     stated = read_json(path, dict)
     kind = stated.get("model_type")
-    if kind not in MODEL_TYPES:
+    if kind not in text_kinds():
         stated_kind = kind if isinstance(kind, str) else shown(kind)
-        error = unknown(f"model_type of backbone {name}", stated_kind, TYPES)
-        if stated_kind in NOT_COMPUTED:
-            error = BadInput(f"backbone {name} is a {stated_kind}: {NOT_COMPUTED[stated_kind]}")
+        error = unknown(f"model_type of backbone {name}", stated_kind, text_kinds())
+        if "auto_map" in stated:
+            error = BadInput(
+                f"backbone {name} is a {stated_kind}, which transformers does not have"
+            )
         raise BadInput(f"{error}{_without_code(stated)} (in {path})")
     if stated.get("quantization_config"):
         raise damaged(
@@ -169,6 +165,14 @@ def open_config(name: str, folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # of any kind, from the checks of a configuration
         raise damaged(path, f"is not a configuration of a {kind} ({_reason(error)})") from None
+
+
+@cache
+def text_kinds() -> tuple[str, ...]:
+    """The kinds that transformers loads as encoders or classifiers of texts."""
+    names = ("SEQUENCE_CLASSIFICATION", "MASKED_LM", "CAUSAL_LM", "TEXT_ENCODING")
+    tables = (getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES") for name in names)
+    return tuple(sorted({*MODEL_TYPES, *(kind for table in tables for kind in table)}))
 
 
 def architectures(stated: Mapping[str, Any]) -> list[str]:
@@ -439,9 +443,11 @@ def _is_finite(weight: Tensor) -> bool:
     return bool(weight.isfinite().all())
 
 
-def check_tokens(name: str, folder: Path, tokenizer: Any, rows: int) -> None:
+def check_tokens(name: str, folder: Path, tokenizer: Any, rows: int | None) -> None:
     """Raises `BadInput` where a tokenizer has tokens that the encoder has no vector for, or lacks
     a tenth of those that it has."""
+    if rows is None:
+        return
     ids = tokenizer.get_vocab()
     token = max(ids, key=ids.__getitem__)
     if (last := ids[token]) >= rows:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rank_core.encoders.backbone_types import POOLINGS, Chain, RowLayout, Step
+from rank_core.encoders.backbone_types import ABSENT, POOLINGS, Chain, RowLayout, Step
 from rank_core.encoders.checkpoint import (
     CONFIG,
     MODULES,
@@ -528,8 +528,8 @@ def marks_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def pair_layout(tokenizer: Any, num_segments: int) -> RowLayout:
-    """The tokens that a tokenizer writes around the two texts of a pair. Raises `Unread` where a
-    row here cannot have them."""
+    """The tokens that a tokenizer writes around the two texts of a pair, none where it writes none.
+    Raises `Unread` where a row here cannot have them."""
     row = tokenizer("a", "a")
     ids, places = row["input_ids"], row.sequence_ids(0)
     if 0 not in places or 1 not in places:
@@ -537,11 +537,8 @@ def pair_layout(tokenizer: Any, num_segments: int) -> RowLayout:
     query, text = places.index(0), places.index(1)
     ends = [len(places) - places[::-1].index(part) for part in (0, 1)]
     parts = (tuple(ids[:query]), tuple(ids[ends[0] : text]), tuple(ids[ends[1] :]))
-    if not all(parts):
-        raise Unread(
-            "its tokenizer writes nothing before the query, between query and text, or at the end"
-        )
     expected = [0] * text + [1] * (len(ids) - text)
     if num_segments > 1 and row.get("token_type_ids") != expected:
         raise Unread("its tokenizer does not mark the text as the second segment (token_type_ids)")
-    return RowLayout(*parts)
+    prefix, middle, suffix = (part or (ABSENT,) for part in parts)
+    return RowLayout(prefix, middle, suffix)

@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, gelu, layer_norm, linear
 from torch.utils.checkpoint import checkpoint
 
+from rank_core.encoders.any_kind import AsItIs
 from rank_core.encoders.attention import FUSED, PLAIN
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.cls_only import SAME_LAYERS, gives_cls_alone
@@ -338,6 +339,8 @@ def why_not(encoder: nn.Module) -> str | None:
     kind = config.model_type
     if kind in OWN_ATTENTION:
         return f"{kind} has an attention of its own"
+    if isinstance(encoder, AsItIs):
+        return f"{kind} is computed as transformers has it"
     if config._attn_implementation not in (PLAIN, FUSED):
         return f"its attention implementation is {config._attn_implementation!r}"
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -16,7 +16,15 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type
+from rank_core.encoders.any_kind import LabelScore
+from rank_core.encoders.backbone_types import (
+    ANY,
+    OWN_FIRST_TOKEN,
+    Backbone,
+    backbone_type,
+    type_of,
+)
+from rank_core.encoders.backbone_types import SPLIT_HEADS as KINDS
 from rank_core.encoders.backbones import (
     EXPORT_FILE,
     RELEVANT,
@@ -25,6 +33,7 @@ from rank_core.encoders.backbones import (
     label_rows,
     load_config,
     load_tokenizer,
+    reads_whole,
 )
 from rank_core.encoders.checkpoint import (
     CONFIG,
@@ -47,9 +56,6 @@ from rank_core.encoders.module_chain import (
 )
 from rank_core.errors import BadInput
 
-OWN_FIRST_TOKEN = ("camembert", "electra", "mpnet", "roberta", "xlm-roberta")
-"""Kinds whose classifier takes the first token of a row itself."""
-KINDS = ("albert", "bert", "deberta-v2", "distilbert", "modernbert", *OWN_FIRST_TOKEN)
 OTHER_TASKS = re.compile("entail|contradict|neutral|positive|negative|duplicate", re.IGNORECASE)
 """Labels of inference, sentiment and paraphrase."""
 
@@ -97,7 +103,7 @@ def head_problem(backbone: Backbone) -> str:
     """The reason why the trained head of a checkpoint cannot rank here; "" if it can."""
     config = load_config(backbone.name, backbone.folder)
     stated = read_json(backbone.folder / CONFIG, dict)
-    if TYPES[backbone.kind].loader == "AutoModel" and "auto_map" in stated:
+    if type_of(backbone.kind).loader in ("AutoModel", ANY.loader) and "auto_map" in stated:
         return "its head needs code of the checkpoint (auto_map), which is never run"
     if backbone.chain is not None:
         return backbone.chain.problem
@@ -106,9 +112,8 @@ def head_problem(backbone: Backbone) -> str:
         return ""
     if problem := row_problem(modules_folder(backbone.folder, EXPORT_FILE)):
         return problem
-    if score is None and backbone.kind not in KINDS:
-        template = ", or the chat template of a decoder" * TYPES[backbone.kind].causal
-        return f"heads of kind {backbone.kind} are not read; known: {', '.join(KINDS)}{template}"
+    if score is None and backbone.kind not in KINDS and not reads_whole(config):
+        return f"heads of kind {backbone.kind} are not read"
     if config.num_labels > 2:
         return f"its head has {config.num_labels} labels; a ranking head has one, or two"
     labels = [str(label) for label in (config.id2label or {}).values()]
@@ -145,7 +150,7 @@ def check_head(backbone: Backbone) -> None:
     if backbone.chain is not None:
         require_library(backbone.chain.pooling)
         _chain_head(backbone, 0.0)
-    elif not TYPES[backbone.kind].causal:
+    elif not type_of(backbone.kind).causal or is_read_whole(backbone):
         config = copy.deepcopy(load_config(backbone.name, backbone.folder))
         loader = transformers.AutoModelForSequenceClassification
         check_weights(backbone.name, backbone.folder, loader, config)
@@ -162,7 +167,7 @@ def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
     its head is drawn where it has no trained one. Raises `BadInput` where it has one and lacks
     weights of it."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
-    for attribute in (*backbone_type(backbone.name, config).dropouts, *_HEAD_DROPOUTS):
+    for attribute in (*backbone_type(config).dropouts, *_HEAD_DROPOUTS):
         if hasattr(config, attribute):
             setattr(config, attribute, dropout)
     if not backbone.trained_head:
@@ -192,6 +197,8 @@ def load_head(backbone: Backbone, dropout: float) -> nn.Module:
     if backbone.chain is not None:
         return _chain_head(backbone, dropout)
     config = load_config(backbone.name, backbone.folder)
+    if is_read_whole(backbone):
+        return LabelScore(*label_rows(config))
     if (score := decoder_score(backbone.name, backbone.folder, config)) is None:
         return PublishedHead(backbone.kind, sequence_classifier(backbone, dropout))
     weight_1H = score_row(backbone.folder, score)
@@ -202,9 +209,18 @@ def load_head(backbone: Backbone, dropout: float) -> nn.Module:
     return head
 
 
+@lru_cache(maxsize=16)
+def is_read_whole(backbone: Backbone) -> bool:
+    """True for a checkpoint that is a classifier and is read whole, where its head is taken."""
+    config = load_config(backbone.name, backbone.folder)
+    if backbone.chain is not None or not reads_whole(config):
+        return False
+    return decoder_score(backbone.name, backbone.folder, config) is None
+
+
 def new_head_problem(backbone: Backbone) -> str:
     """The reason why no classification head is drawn over a backbone; "" if it can be."""
-    if TYPES[backbone.kind].loader != "AutoModel":
+    if type_of(backbone.kind).loader not in ("AutoModel", ANY.loader):
         return "ranksweep computes its encoder by code of its own, which no other server has"
     if backbone.kind not in KINDS:
         return f"known are those of {', '.join(KINDS)}, not of {backbone.kind}"

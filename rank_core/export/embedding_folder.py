@@ -8,7 +8,7 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
-from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.backbone_types import type_of
 from rank_core.encoders.backbones import ENCODER_FOLDER, own_tokenizer
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
@@ -50,7 +50,7 @@ def write_embedder(folder: Path, model: BiEncoder) -> None:
             special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
         )
     save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
-    same = TYPES[backbone.kind].loader == "AutoModel" and facts.position_step == 1
+    same = type_of(backbone.kind).loader == "AutoModel" and facts.position_step == 1
     if facts.is_stated or same:
         _write_modules(folder, model)
 

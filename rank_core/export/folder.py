@@ -37,6 +37,7 @@ from rank_core.checkpoints.weights import ENCODER, require_base
 from rank_core.chunking.inputs import FURTHER_ENCODERS, load_inputs
 from rank_core.data.transforms.expression import with_folder
 from rank_core.encoders.alibi import AlibiEncoder
+from rank_core.encoders.any_kind import is_whole
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
@@ -58,7 +59,12 @@ from rank_core.encoders.checkpoint import (
     weight_files,
 )
 from rank_core.encoders.lora import merge_adapters
-from rank_core.encoders.module_chain import TRANSFORMER_FILES, ChainHead, save_modules
+from rank_core.encoders.module_chain import (
+    TRANSFORMER_FILES,
+    ChainHead,
+    modules_folder,
+    save_modules,
+)
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
@@ -404,6 +410,8 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
         return
     assert isinstance(encoder, transformers.PreTrainedModel)
     encoder.save_pretrained(folder)
+    if is_whole(encoder):
+        save_modules(modules_folder(backbone.folder, FILE), folder)
     if backbone.own_layout is not None:
         write_json(folder / LAYOUT_FILE, backbone.own_layout._asdict())
 

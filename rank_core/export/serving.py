@@ -21,7 +21,7 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
-from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
     content_hash,
@@ -101,7 +101,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
     """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
     have their own attention here, and ALiBi encoders are not of transformers."""
-    plain = TYPES[backbone.kind].loader == "AutoModel"
+    plain = type_of(backbone.kind).loader == "AutoModel"
     if not model_class(config.model.name).chunk_pooling or config.model.quirks or not plain:
         return False
     own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
@@ -131,7 +131,7 @@ def write_cross_encoder(
         "modality_config": {"text": text},
         "module_output_name": "token_embeddings",
         # Otherwise it would be initialised, with a warning, and never used.
-        "model_kwargs": {"add_pooling_layer": False} if TYPES[backbone.kind].pooler else {},
+        "model_kwargs": {"add_pooling_layer": False} if type_of(backbone.kind).pooler else {},
     }
     write_json(folder / ENCODER_FOLDER / "sentence_bert_config.json", transformer)
     whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}

@@ -16,9 +16,10 @@ from rank_core.checkpoints.weights import (
     weights_file,
 )
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.backbones import load_encoder
+from rank_core.encoders.backbones import load_as_it_is, load_encoder
 from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.lora import add_adapters
+from rank_core.encoders.published_heads import is_read_whole
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import model_class, trains
@@ -31,9 +32,13 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
     `init_seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
-        encoder = load_encoder(backbone, config.model.dropout)
         kind = model_class(config.model.name)
         assert trains(kind)
+        own_head = uses_checkpoint_head(kind, backbone, config.model.head)
+        if own_head and is_read_whole(backbone):
+            encoder = load_as_it_is(backbone, config.model.dropout, whole=True)
+        else:
+            encoder = load_encoder(backbone, config.model.dropout)
         training = config.training
         adapted = training.lora_rank and training.num_epochs
         cls_alone = not kind.reads_tokens and kind.pooling_of(config.model, backbone) == "cls"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rank_core.chunking.chunks import num_chunks
-from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, unknown
 from rank_core.models import (
@@ -53,6 +53,12 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         raise BadInput(
             "evaluation.keep_chunk_scores needs a model that pools chunk scores "
             f"({', '.join(chunk_pooling_models())}, without quirks), got {name}"
+        )
+    if backbone.layout.has_gaps and (config.model.quirks or not model.scores_chunks):
+        raise BadInput(
+            f"the tokenizer of backbone {backbone.name} writes no token before the query, between "
+            "query and text or at the end, as a reranker's: a model that scores chunks reads such "
+            f"rows (maxp), without quirks, got {name}"
         )
     _check_head(config, backbone, model)
     _check_adapters(config, backbone, model)
@@ -128,7 +134,7 @@ def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker
     from rank_core.encoders.lora import require_peft
 
     require_peft()
-    if TYPES[backbone.kind].loader == "AlibiEncoder":
+    if type_of(backbone.kind).loader == "AlibiEncoder":
         problem = f"backbone {backbone.name} is computed by ranksweep's own code"
     elif model.no_adapters:
         problem = f"model {config.model.name} {model.no_adapters}"

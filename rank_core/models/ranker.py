@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch, PairEncoder
 from rank_core.chunking.encoder_input import EncoderInput
 from rank_core.chunking.token_store import TokenStore
+from rank_core.encoders.any_kind import head_names, vector_size
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
@@ -78,7 +79,7 @@ class Ranker(RankingSystem, nn.Module):
         self.encoder = encoder
         self.pooling = self.pooling_of(settings, backbone)
         self.dropout = nn.Dropout(settings.dropout)
-        self.head: Any = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
+        self.head: Any = nn.Linear(vector_size(encoder.config), 1)
         nn.init.xavier_uniform_(self.head.weight)
         if draws_classifier(backbone, settings.head):
             self.head = new_classifier(backbone, settings.dropout)
@@ -203,8 +204,10 @@ class Ranker(RankingSystem, nn.Module):
         groups: dict[str, list[nn.Parameter]] = {
             role: [] for role in ("backbone", "head", "aggregator", "interaction")
         }
+        heads = {f"encoder.{name}" for name in head_names(self.encoder)}
         for name, parameter in self.trainable():
-            groups[roles.get(name.partition(".")[0], "aggregator")].append(parameter)
+            role = "head" if name in heads else roles.get(name.partition(".")[0], "aggregator")
+            groups[role].append(parameter)
         return groups
 
     def learned_state(self) -> dict[str, Tensor]:

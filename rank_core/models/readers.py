@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import Chunk, ChunkBatch, PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.chunking.encoder_input import CPU, RowFormat
-from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.backbone_types import type_of
 from rank_core.settings.config import Model
 
 
@@ -119,7 +119,7 @@ class PaddedRows(PairEncoder):
     def form(self) -> RowFormat:
         """Rows in which all padding is masked."""
         # Kinds that number positions after padding do not number padding itself.
-        counts = TYPES[self.backbone.kind].positions != "after-padding"
+        counts = type_of(self.backbone.kind).positions != "after-padding"
         return super().form._replace(absent=PADDING, counts_absent=counts)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from rank_core.chunking.batches import Chunk
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbone_types import ANY, Backbone, type_of
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.openvino_runtime import (
     INPUTS,
@@ -22,6 +22,7 @@ from rank_core.encoders.openvino_runtime import (
     save_graph,
     saved_graph,
 )
+from rank_core.encoders.published_heads import is_read_whole
 from rank_core.errors import BadInput
 from rank_core.models import model_class, trains
 from rank_core.models.ranker import Ranker
@@ -77,6 +78,11 @@ def require_last_layer(kind: type[Ranker], name: str) -> None:
 
 @lru_cache(maxsize=4)
 def _require_convertible(backbone: Backbone) -> None:
+    if type_of(backbone.kind) is ANY or is_read_whole(backbone):
+        raise BadInput(
+            f"backbone {backbone.name} is a {backbone.kind} that transformers computes, which "
+            "OpenVINO does not: use evaluation.runtime=torch"
+        )
     converted(load_encoder(backbone, 0.0), backbone.name, segments=backbone.num_segments > 1)
 
 

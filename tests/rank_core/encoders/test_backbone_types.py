@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rank_core.encoders.backbone_types import TYPES, backbone_type, marks_of
+from rank_core.encoders.backbone_types import ANY, TYPES, backbone_type, marks_of
 from rank_core.errors import BadInput
 
 
@@ -13,12 +13,9 @@ def tokenizer(**ids):
     return SimpleNamespace(**{f"{name}_token_id": ids.get(name) for name in names})
 
 
-def test_an_unknown_kind_is_refused_with_the_known_ones():
-    with pytest.raises(
-        BadInput,
-        match=r"unknown model_type of backbone some/id 'bart'; did you mean bert\? Nearest: bert, ",
-    ):
-        backbone_type("some/id", SimpleNamespace(model_type="bart"))
+def test_a_kind_without_a_line_is_read_as_transformers_reads_it():
+    assert backbone_type(SimpleNamespace(model_type="bart")) is ANY
+    assert backbone_type(SimpleNamespace(model_type="roberta")) is TYPES["roberta"]
 
 
 def marks(kind, **ids):
