@@ -8,7 +8,7 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
-from rank_core.encoders.backbone_types import type_of
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.encoders.backbones import ENCODER_FOLDER, own_tokenizer
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
@@ -43,16 +43,21 @@ def write_embedder(folder: Path, model: BiEncoder) -> None:
     facts, backbone = model.facts, model.backbone
     tokenizer = own_tokenizer(backbone.folder)
     if not facts.is_stated:
-        first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
-        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-            single=f"{first} $A {end}",
-            pair=f"{first} $A {end} $B {end}",
-            special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
-        )
+        write_rows(tokenizer, backbone)
     save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
     same = type_of(backbone.kind).loader == "AutoModel" and facts.position_step == 1
     if facts.is_stated or same:
         _write_modules(folder, model)
+
+
+def write_rows(tokenizer: Any, backbone: Backbone) -> None:
+    """Lets a tokenizer write a text between [CLS] and [SEP]."""
+    first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{first} $A {end}",
+        pair=f"{first} $A {end} $B {end}",
+        special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
+    )
 
 
 def _write_modules(folder: Path, model: BiEncoder) -> None:

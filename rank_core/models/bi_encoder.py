@@ -2,9 +2,9 @@
 vectors: that of an embedding model's folder, or else the cosine of mean vectors (E5, Wang et al.
 2022; E5-Base-4k, Zhu et al. 2024). It can rank without training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,28 +16,22 @@ from rank_core.encoders.backbones import load_config, load_tokenizer
 from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.decoder_rerankers import prompt_tokens
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained, width_behind
-from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
+from rank_core.encoders.flat_rows import FlatRows
 from rank_core.encoders.module_chain import ModuleStack, marks_around
 from rank_core.encoders.packed import products
 from rank_core.errors import BadInput
-from rank_core.models.embedding_rows import row_states
+from rank_core.models.embedding_rows import (
+    Around,
+    RowEnd,
+    distinct_queries,
+    query_rows,
+    row_states,
+    text_rows,
+)
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
 from rank_core.models.ranker import Ranker
 from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
 from rank_core.settings.config import Model, TrialConfig
-
-
-class Around(NamedTuple):
-    """The tokens of a row before and behind its text, and what the text is tokenised with."""
-
-    start: tuple[int, ...]
-    end: tuple[int, ...]
-    before: str = ""
-
-    @property
-    def num_tokens(self) -> int:
-        """The tokens of a row without its text."""
-        return len(self.start) + len(self.end)
 
 
 class BiEncoder(Ranker):
@@ -68,6 +62,7 @@ class BiEncoder(Ranker):
         self.facts = facts_of(settings, backbone)
         self.query_row, self.chunk_row = rows_of(self.facts, backbone)
         self.limit = row_limit(self.facts, backbone)
+        self.row = RowEnd(self.limit, backbone.pad_id)
         self.projection = ModuleStack(self.facts.folder, self.facts.steps)
         self.dimensions = dimensions_of(self.facts, self.projection, backbone, self.pooling)
         self.head = nn.Linear(1, 1, bias=False)
@@ -86,11 +81,7 @@ class BiEncoder(Ranker):
     def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
         """The backbone whose texts begin with the space that ends the prompts, where their
         tokens differ by it."""
-        query, chunk = rows_of(facts_of(settings, backbone), backbone)
-        if not query.before and not chunk.before:
-            return backbone
-        layout = backbone.layout._replace(before_query=query.before, before_text=chunk.before)
-        return replace(backbone, own_layout=layout)
+        return begun(backbone, *rows_of(facts_of(settings, backbone), backbone))
 
     @classmethod
     def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
@@ -120,71 +111,15 @@ class BiEncoder(Ranker):
         facts = facts_of(config.model, backbone)
         modules = ModuleStack(facts.folder, facts.steps)
         dimensions_of(facts, modules, backbone, cls.pooling_of(config.model, backbone))
-        limit, chunking = row_limit(facts, backbone), config.chunking
-        sizes = {"max_query_tokens": chunking.max_query_tokens, "window": chunking.window}
-        for (name, size), row in zip(sizes.items(), rows_of(facts, backbone), strict=True):
-            if size > limit - row.num_tokens:
-                raise BadInput(
-                    f"chunking.{name} <= {limit - row.num_tokens} must hold for {backbone.name}, "
-                    f"which reads {limit} tokens, {row.num_tokens} of them prompt and special "
-                    f"tokens; got chunking.{name}={size}"
-                )
+        limit = row_limit(facts, backbone)
+        check_rows(config, backbone, rows_of(facts, backbone), (limit, limit))
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """s_C1 of each row's query and its chunk."""
-        sizes, query_length_C = inputs.sizes, inputs.query_length_C
-        # The rows of a batch share few distinct queries; each is encoded once.
-        queries = sorted(set(inputs.query_rows))
-        row_Q = on(inputs.device, torch.tensor(queries))
-        query_QH = self.vectors(
-            *self.rows(
-                inputs.input_ids_CL[row_Q],
-                torch.ones_like(row_Q),
-                query_length_C[row_Q],
-                self.query_row,
-                [sizes[row].num_query for row in queries],
-            )
-        )
-        at = {row: place for place, row in enumerate(queries)}
-        query_C = on(inputs.device, torch.tensor([at[row] for row in inputs.query_rows]))
-        chunk_CH = self.vectors(
-            *self.rows(
-                inputs.input_ids_CL,
-                query_length_C + 2,
-                on(inputs.device, torch.tensor([size.num_text for size in sizes])),
-                self.chunk_row,
-                [size.num_text for size in sizes],
-            )
-        )
-        return PAIRS[self.facts.similarity](query_QH[query_C], chunk_CH)[:, None]
-
-    def rows(
-        self,
-        ids_CL: Tensor,
-        first_C: Tensor,
-        length_C: Tensor,
-        around: Around,
-        lengths: list[int],
-    ) -> tuple[Tensor, Tensor, FlatRows]:
-        """(ids_CW, mask_CW, flat rows) of rows with the tokens `around` their texts. A row's text
-        is the `length_C` tokens of `ids_CL` from `first_C` on, truncated to the limit; `lengths`
-        is `length_C` on the host."""
-        before, behind = len(around.start), len(around.end)
-        limit = self.limit - around.num_tokens
-        least = 0 if around.num_tokens else 1  # a row without a token has no vector
-        end_C1 = (before + length_C.clamp(min=least, max=limit))[:, None]
-        own = [before + max(least, min(length, limit)) + behind for length in lengths]
-        place_W = torch.arange(max(own), device=ids_CL.device)
-        # A gather in place of slices: rows begin at different columns, and slices would need the
-        # host.
-        source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
-        row_CW = ids_CL.gather(1, source_CW)
-        row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
-        for place, token in enumerate(around.end):
-            row_CW = row_CW.where(place_W != end_C1 + place, token)
-        row_CW[:, :before] = on(ids_CL.device, torch.tensor(around.start, dtype=torch.long))
-        flat = on(ids_CL.device, rows_of_lengths(own, max(own)))
-        return row_CW, (place_W < end_C1 + behind).long(), flat
+        asked = distinct_queries(inputs)
+        query_QH = self.vectors(*query_rows(inputs, asked.rows, self.query_row, self.row))
+        chunk_CH = self.vectors(*text_rows(inputs, self.chunk_row, self.row))
+        return PAIRS[self.facts.similarity](query_QH[asked.of_C], chunk_CH)[:, None]
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
         """Vectors x_CH in fp32; each row is independent of the others."""
@@ -212,10 +147,11 @@ def facts_of(settings: Model, backbone: Backbone) -> Embedder:
     return replace(facts, truncate_dim=settings.truncate_dim or facts.truncate_dim)
 
 
-def rows_of(facts: Embedder, backbone: Backbone) -> tuple[Around, Around]:
+def rows_of(facts: Embedder, backbone: Backbone, tokenizer: Any = None) -> tuple[Around, Around]:
     """The rows of queries and of chunks: prompt and text between the special tokens of the
-    embedding model's tokenizer; of an encoder alone [CLS] and [SEP]."""
-    tokenizer = load_tokenizer(backbone.folder)
+    embedding model's tokenizer; of an encoder alone [CLS] and [SEP]. Another `tokenizer` than the
+    backbone's may read the prompts."""
+    tokenizer = tokenizer or load_tokenizer(backbone.folder)
     own = (backbone.cls_id,), (backbone.sep_id,)
     start, end = marks_around(tokenizer) if facts.is_stated else own
     rows = []
@@ -223,6 +159,29 @@ def rows_of(facts: Embedder, backbone: Backbone) -> tuple[Around, Around]:
         tokens, before = prompt_tokens(facts.name, tokenizer, prompt) if prompt else ((), "")
         rows.append(Around((*start, *tokens), end, before))
     return rows[0], rows[1]
+
+
+def begun(backbone: Backbone, query: Around, chunk: Around) -> Backbone:
+    """The backbone with the texts before queries and chunks that end their prompts."""
+    if not query.before and not chunk.before:
+        return backbone
+    layout = backbone.layout._replace(before_query=query.before, before_text=chunk.before)
+    return replace(backbone, own_layout=layout)
+
+
+def check_rows(
+    config: TrialConfig, backbone: Backbone, around: Sequence[Around], limits: Sequence[int]
+) -> None:
+    """Raises `BadInput` for queries or windows of which a part would be cut."""
+    chunking = config.chunking
+    sizes = {"max_query_tokens": chunking.max_query_tokens, "window": chunking.window}
+    for (name, size), row, limit in zip(sizes.items(), around, limits, strict=True):
+        if size > limit - row.num_tokens:
+            raise BadInput(
+                f"chunking.{name} <= {limit - row.num_tokens} must hold for {backbone.name}, "
+                f"which reads {limit} tokens, {row.num_tokens} of them prompt and special "
+                f"tokens; got chunking.{name}={size}"
+            )
 
 
 def dimensions_of(facts: Embedder, modules: ModuleStack, backbone: Backbone, pooling: str) -> int:
