@@ -43,6 +43,7 @@ class EncoderInput:
     query_length_C: Tensor  # query tokens of each row, from position 1 on
     sizes: Sequence[RowSize]  # of each row; empty for rows selected on the device
     query_rows: Sequence[int]  # for each row, the first row with the same query
+    texts: Sequence[bytes] = ()  # what identifies each row's text; empty for rows of a device
     width: int  # L
     padded: bool  # False: no position is masked
     flat: FlatRows | None  # the real tokens; None for rows selected on the device
@@ -110,6 +111,7 @@ class Facts(NamedTuple):
     """What the host knows about the rows of a block."""
 
     queries: Sequence[NDArray[np.int32]]  # of each row
+    texts: Sequence[NDArray[np.int32]]
     num_query_C: NDArray[np.int64]
     num_text_C: NDArray[np.int64]
     real_C: NDArray[np.int64]  # tokens of each row that are not padding
@@ -233,6 +235,11 @@ class LaidOutRows(EncoderInput):
         queries = enumerate(self.facts.queries)
         return tuple(first.setdefault(query.tobytes(), row) for row, query in queries)
 
+    @cached_property
+    def texts(self) -> Sequence[bytes]:  # type: ignore[override]
+        """The token ids of each row's text."""
+        return tuple(text.tobytes() for text in self.facts.texts)
+
 
 class RowFormat(NamedTuple):
     """The tokens around query and text, and how padding is written."""
@@ -262,7 +269,8 @@ def lay_out(
     )
     length_C = num_query_C + num_text_C + NUM_SPECIAL
     width = int(length_C.max())
-    facts = Facts(queries, num_query_C, num_text_C, length_C, width, form.pad_id, form.has_segments)
+    own = (form.pad_id, form.has_segments)
+    facts = Facts(queries, texts, num_query_C, num_text_C, length_C, width, *own)
     second_C = num_query_C + 2
     second_C[list(query_alone)] = length_C[list(query_alone)]
     if form.absent is None:

@@ -76,6 +76,7 @@ from rank_core.encoders.module_chain import (
     Unread,
     encoder_folder,
     gives_vectors,
+    is_multi_vector,
     module_folders,
     modules_folder,
     pair_layout,
@@ -247,7 +248,8 @@ def _hash_with_modules(
     elsewhere."""
     further = [top] * (top != folder)
     scores = any(module.kind == "LogitScore" for module in stated_modules(top))
-    further += module_folders(top) if chain or scores or gives_vectors(top) else []
+    vectors = gives_vectors(top) or is_multi_vector(top)
+    further += module_folders(top) if chain or scores or vectors else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
     called = transformer_settings(encoder_folder(top)).get(CALLED) and not gives_vectors(top)
     if layout.before_query or layout.before_text or stated_prompt(top) or called:

@@ -323,8 +323,11 @@ _WORD = "what"
 def prompt_tokens(name: str, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], str]:
     """(tokens of a prompt, what the text behind it is tokenised with). Raises `BadInput` for a
     prompt that runs into the first word of a text."""
+    whole = _ids(tokenizer, prompt + _WORD)
     tokens, before = before_a_word(tokenizer, prompt)
-    if tokens + _ids(tokenizer, before + _WORD) != _ids(tokenizer, prompt + _WORD):
+    if tokens + _ids(tokenizer, before + _WORD) != whole:
+        tokens, before = _ids(tokenizer, prompt), ""  # a token may end with the space: "[Q] "
+    if tokens + _ids(tokenizer, before + _WORD) != whole:
         raise BadInput(
             f"backbone {name}: the tokens of its prompt {shown(prompt)} run into the first word of "
             "a text; end it with a space, as it was trained"

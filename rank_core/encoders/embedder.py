@@ -303,7 +303,7 @@ def _without_modules(facts: Embedder) -> Embedder:
     last = any(one.endswith("ForCausalLM") for one in _architectures(facts.folder)[:1])
     pooling = "last" if last and stated.get("is_causal") is not False else "mean"
     vectors = "mean of the token vectors" if pooling == "mean" else "vector of the last token"
-    reason = _why_not(facts.name, facts.folder, stated)
+    reason = encoder_problem(facts.name, facts.folder, stated)
     if not reason and load_tokenizer(facts.folder).chat_template:
         reason = "its tokenizer has a chat template"
     return replace(facts, pooling=pooling, library=reason, **_code(stated), described=vectors)
@@ -332,7 +332,7 @@ def _with_chain(facts: Embedder, modules: list[Module]) -> Embedder:
         found = read_parts(facts.folder, modules, has_prompt=has_prompt)
         if found.chats:
             raise Unread("its Transformer writes its rows by a chat template")
-        parts, reason = found, _why_not(facts.name, encoder, stated)
+        parts, reason = found, encoder_problem(facts.name, encoder, stated)
     except Unread as problem:
         unread = reason = str(problem)
     length = _size(encoder / TRANSFORMER_SETTINGS, transformer_settings(encoder), "max_seq_length")
@@ -348,8 +348,8 @@ def _with_chain(facts: Embedder, modules: list[Module]) -> Embedder:
     )
 
 
-def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> str:
-    """Why an encoder is not computed here as an embedding model's; "" where it is."""
+def encoder_problem(name: str, folder: Path, stated: Mapping[str, Any]) -> str:
+    """Why an encoder of texts is not computed here; "" where it is."""
     kind = stated.get("model_type")
     if (folder / ADAPTERS).exists():
         return "it has adapters for an encoder elsewhere"

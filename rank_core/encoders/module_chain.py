@@ -49,6 +49,8 @@ TRANSFORMER_FILES = (
 """Names of that file, in the order in which sentence-transformers tries them."""
 EMBEDS = "SentenceTransformer"
 """The model_type of embedding models, and of old files without one."""
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
+"""Those of models with a vector for each token: sentence-transformers' and PyLate's."""
 OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 """{name in sentence-transformers: ours}."""
 RARE_POOLINGS = ("max", "mean_sqrt_len_tokens", "weightedmean")
@@ -90,6 +92,14 @@ CALLED, TEMPLATE = "processing_kwargs", "chat_template"
 READ_SETTINGS = {"transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
 READ_SETTINGS |= {"max_seq_length", "do_lower_case"}
 """Keys of a Transformer's settings that are read here."""
+OF_TOKENS = ("query_length", "document_length", "query_expansion")
+"""Further ones, of a Transformer whose token vectors are compared."""
+PYLATE = (
+    *OF_TOKENS,
+    *("query_prefix", "document_prefix", "do_query_expansion", "skiplist_words"),
+    *("attend_to_expansion_tokens", "attend_to_mask_tokens"),
+)
+"""Keys of PyLate in config_sentence_transformers.json, by which sentence-transformers knows it."""
 NOT_RENDERED = {
     "chat_template",
     "continue_final_message",
@@ -171,7 +181,7 @@ def read_chain(folder: Path, *, causal: bool) -> Chain | None:
     modules = stated_modules(folder)
     kinds = [module.kind for module in modules]
     settings = read_table(folder / MODEL_SETTINGS)
-    dense = [_settings(folder, m) for m in modules if m.kind == "Dense"]
+    dense = [module_settings(folder, m) for m in modules if m.kind == "Dense"]
     scores = any(one["module_output_name"] == SCORES for one in dense)
     scores |= settings.get("model_type") == "CrossEncoder" or "LogitScore" in kinds
     if not scores or kinds in ([], ["Transformer"]):
@@ -233,7 +243,7 @@ def steps_of(folder: Path, modules: Sequence[Module]) -> list[Step]:
     for module in modules:
         if module.kind not in SETTINGS:
             raise Unread(f"its module {module} is not read behind a Pooling")
-        settings = _settings(folder, module)
+        settings = module_settings(folder, module)
         takes = settings.get("module_input_name", VECTOR)
         gives = settings.get("module_output_name") or takes
         if takes not in known:
@@ -254,11 +264,12 @@ def transformer_settings(folder: Path) -> dict[str, Any]:
     return next(filter(None, (read_table(folder / n) for n in TRANSFORMER_FILES)), {})
 
 
-def template_values(folder: Path) -> dict[str, Any]:
+def template_values(folder: Path, also: Sequence[str] = ()) -> dict[str, Any]:
     """What the Transformer of a folder, the one with its modules, gives to its chat template.
-    Raises `Unread` for a setting by which sentence-transformers would read other rows."""
-    settings = transformer_settings(encoder_folder(folder))
-    rest = {name: value for name, value in settings.items() if name not in READ_SETTINGS}
+    Raises `Unread` for a setting by which sentence-transformers would read other rows; the caller
+    reads those in `also`."""
+    settings, read = transformer_settings(encoder_folder(folder)), READ_SETTINGS | {*also}
+    rest = {name: value for name, value in settings.items() if name not in read}
     called, values = rest.get(CALLED), {}
     if isinstance(called, dict) and isinstance(own := called.get(TEMPLATE), dict):
         values = {key: value for key, value in own.items() if key not in NOT_RENDERED}
@@ -319,8 +330,8 @@ def pooling_of(folder: Path, module: Module) -> tuple[str, bool]:
     return name, settings.get("include_prompt") is not False
 
 
-def _settings(folder: Path, module: Module) -> dict[str, Any]:
-    """The settings of a module of a head, checked. Raises `BadInput` for a damaged file."""
+def module_settings(folder: Path, module: Module) -> dict[str, Any]:
+    """The settings of a module, checked. Raises `BadInput` for a damaged file."""
     path, usual = folder / module.path / CONFIG, SETTINGS[module.kind]
     stated = read_table(path)
     for key, value in stated.items():
@@ -402,7 +413,7 @@ class ModuleStack(nn.Module):
     ) -> None:
         super().__init__()
         self.steps, self.gives = steps, gives
-        self.layers = nn.ModuleList(_layer(folder, step, dropout) for step in steps)
+        self.layers = nn.ModuleList(module_layer(folder, step, dropout) for step in steps)
 
     def forward(self, x_XH: Tensor) -> Tensor:
         """One vector, or one row of scores, per vector."""
@@ -426,8 +437,9 @@ class ChainHead(ModuleStack):
         return score if score.shape[-1] == 1 else score[..., 1:] - score[..., :1]
 
 
-def _layer(folder: Path, step: Step, dropout: float) -> nn.Module:
-    settings = _settings(folder, Module(step.kind, step.path))
+def module_layer(folder: Path, step: Step, dropout: float = 0.0) -> nn.Module:
+    """A module with its weights, in fp32. Raises `BadInput` where they are missing or damaged."""
+    settings = module_settings(folder, Module(step.kind, step.path))
     if step.kind == "Dropout":
         return nn.Dropout(dropout)
     if step.kind == "Normalize":
@@ -486,6 +498,14 @@ def other_task(folder: Path) -> str:
 def gives_vectors(folder: Path) -> bool:
     """True for a folder with the modules of an embedding model."""
     return bool(stated_modules(folder)) and not other_task(folder)
+
+
+def is_multi_vector(folder: Path) -> bool:
+    """True for a folder with the modules of a `MultiVectorEncoder`, or of PyLate."""
+    settings = read_table(folder / MODEL_SETTINGS)
+    kind = settings.get("model_type") or EMBEDS
+    named = kind in MULTI_VECTOR or (kind == EMBEDS and not settings.keys().isdisjoint(PYLATE))
+    return named and bool(stated_modules(folder))
 
 
 def module_folders(folder: Path) -> list[Path]:

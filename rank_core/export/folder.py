@@ -69,6 +69,7 @@ from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.export.embedding_folder import of_old_exports, write_embedder
+from rank_core.export.multi_vector_folder import write_multi_vector
 from rank_core.export.serving import FILE as SERVING
 from rank_core.export.serving import (
     identity,
@@ -83,6 +84,7 @@ from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.checks import check_model
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
+from rank_core.models.late_interaction import LateInteraction
 from rank_core.models.ranker import Ranker, draws_classifier
 from rank_core.models.runtimes import require_runtime, write_graphs
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
@@ -100,7 +102,7 @@ FORMAT = 3
 LATER = frozenset(
     "chunking.overlap chunking.snap chunking.title evaluation.evidence evaluation.runtime "
     "evaluation.test_alpha evaluation.test_on model.document_prompt model.query_prompt "
-    "model.truncate_dim".split()
+    "model.maxsim model.truncate_dim".split()
 )
 """Settings that the first folders of this format lack; their defaults do what was done then."""
 _PLACE = re.compile(
@@ -431,6 +433,8 @@ def _write_head_and_tokenizer(
     with which a sweep may start, with the pooling that it reads."""
     if isinstance(model, BiEncoder):
         write_embedder(folder, model)
+    elif isinstance(model, LateInteraction):
+        write_multi_vector(folder, model)
     elif is_cross_encoder(config, backbone):
         write_cross_encoder(folder, config, backbone, model)
     elif draws_classifier(backbone, config.model.head):

@@ -4,6 +4,7 @@ Shapes: B documents, P chunks of the longest document, C chunks of all documents
 size.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -172,6 +173,11 @@ class Ranker(RankingSystem, nn.Module):
     def packs(self, autocast: torch.dtype | None) -> bool:
         """True if its encoder reads flat rows of tokens under products of type `autocast`."""
         return self.takes_flat_rows and packs(self.encoder, autocast)
+
+    def one_ranking(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which documents are ranked for several queries by weights that stay as they
+        are: what queries share may be kept."""
+        return contextlib.nullcontext()
 
     def compile_layers(self, tokens: int) -> None:
         """Compiles the layers of flat rows on a GPU if so many tokens are worth the wait."""

@@ -111,7 +111,7 @@ def rerank(
     if kept is not None:
         kept.update({query_id: {} for query_id in queries})
     model.eval()
-    with torch.inference_mode():
+    with torch.inference_mode(), model.one_ranking():
         for ids, documents in ahead(_blocks(pairs, queries, candidates, depth), model.device):
             (score_B, of_chunks), batch_tokens = within_memory(
                 score_block, documents, batch_tokens, model=model, work=counted

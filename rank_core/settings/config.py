@@ -76,6 +76,8 @@ OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
 
+BEST_WINDOW = "window"
+MAXSIM = ("", BEST_WINDOW)
 HEADS = ("auto", "checkpoint", "classifier", "new")
 ALPHA_OF = TRAINING_DEV, OWN_DEV = ("training", "own")
 
@@ -114,6 +116,12 @@ class Model:
     document_prompt: str = added(AS_STATED, "text before a chunk: as `model.query_prompt`")
     truncate_dim: int = added(
         0, "dimensions of a vector that are kept; 0: as the folder says, else all", rule=">=0"
+    )
+    maxsim: str = added(
+        "",
+        "where a query's token finds its most similar one: `window`: in each window, of which the "
+        "best scores; empty: in all windows of a document",
+        rule=MAXSIM,
     )
     chunk_scores: str = added(
         "", "`probability` pools P(relevant) of each chunk; empty pools its score"

@@ -106,7 +106,7 @@ def models_page() -> str:
             options = ", ".join(f"`model.{option}`" for option in kind.options)
             lines.append(f"| `{name}` | {kind.label} | {kind.paper} | {options} |")
         parts += [f"## {family[0].upper()}{family[1:]}", "\n".join(lines), *_page_texts(names)]
-    parts += [TEXTS["embedding_models"], TEXTS["beyond_profiles"]]
+    parts += [TEXTS[name] for name in ("embedding_models", "late_interaction", "beyond_profiles")]
     for name, stated in PROFILES.items():
         if stated.settings:
             items = [*stated.not_the_same, *(f"By hand: {text}" for text in stated.by_hand)]

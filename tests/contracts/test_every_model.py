@@ -26,6 +26,7 @@ KNOWN = {
     "sump": KnownExceptions(rounding=1e-1),
     # Large random weights over chunk vectors enlarge their rounding, a bi-encoder's scale its own.
     "bi-encoder": KnownExceptions(rounding=0.5, draws=False, judge="bi-encoder"),
+    "late-interaction": KnownExceptions(judge="late-interaction"),
     "mores": KnownExceptions(rounding=0.08),
     "parade-transformer-pretrained": KnownExceptions(rounding=0.03),
     "parade-transformer-query": KnownExceptions(rounding=0.06),
@@ -54,6 +55,7 @@ STATES = [
     *(f"qds selector={pattern}" for pattern in PATTERNS),
     *(f"parade-transformer-{kind} aggregator=ELECTRA" for kind in ("pretrained", "query")),
     "parade-late-interaction aggregator=ELECTRA interaction=BERT",
+    "late-interaction maxsim=window",
     *sorted({*QUIRKS.values()}),
 ]
 """Models in other states than their default one."""
@@ -186,6 +188,7 @@ SIZES = {
     "idcm": ONE_SCORE + 3,  # the weights of the three best chunks
     "qds": ONE_SCORE + 2 * POOLER,  # two layers between [CLS] and the head
     "bi-encoder": ONE_SCORE - 769 + 1,  # the scale of a cosine instead of a head
+    "late-interaction": ONE_SCORE - 769 + 128 * 768,  # a projection of tokens
     # Two layers with a second attention each.
     "mores": ONE_SCORE + 2 * (LAYER + 4 * (768 * 768 + 768) + 2 * 768),
     "cedr-knrm": 109_483_174 - POOLER,

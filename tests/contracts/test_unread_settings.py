@@ -79,6 +79,7 @@ CASES = [
         dropout=(0.0, 0.3),
         pool=("cls", "mean"),
         k=(1, 2),
+        maxsim=("", "window"),
         chunk_scores=("", "probability"),
         head=("auto", "new"),
         quirks=((), ("padded-rows",)),

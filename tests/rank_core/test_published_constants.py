@@ -83,6 +83,11 @@ PUBLISHED: dict[str, Any] = {
     "models.bi_encoder.BiEncoder.TEMPERATURE": 0.01,
     "encoders.e5.ORIGINAL_POSITIONS": 512,
     "encoders.e5.PROMPTS": ("query: ", "passage: "),
+    # ColBERT (Khattab & Zaharia 2020): 128 dimensions, queries of 32 tokens; the score that
+    # sentence-transformers gives a text without tokens.
+    "encoders.multi_vector.DIMENSIONS": 128,
+    "encoders.multi_vector.QUERY_LENGTH": 32,
+    "models.late_interaction.NO_TOKEN": -1e9,
     # Anserini's defaults, and the share above which its RM3 takes no term.
     "first_stage.bm25.K1": 0.9,
     "first_stage.bm25.B": 0.4,
@@ -104,7 +109,8 @@ OURS = {
     "models.key_blocks.DOCUMENTS_KEPT", "models.keyb.BLOCKS_AT_ONCE",
     "models.keyb.SAME_SCORE_DECIMALS", "models.parade.RANDOM_POSITIONS",
     "models.parade.ParadePretrained.OTHER_PLACES",
-    "models.embedding_model.BLOCK", "models.text_vectors.NO_LIMIT",
+    "models.embedding_model.BLOCK", "models.late_interaction.KEPT_BYTES",
+    "models.late_interaction.MOST_QUERY_TOKENS", "models.text_vectors.NO_LIMIT",
     "models.parade.ParadeWithQuery.OTHER_PLACES", "models.passage_scores.KMaxAvgP.DEFAULT_K",
     "models.ranking_system.ReadingFacts.DEFAULT_K",
     "models.passage_scores.Birch.WEIGHTS", "models.readers.PADDING", "first_stage.bm25.DEPTH",

@@ -93,6 +93,7 @@ UNTRAINED = {
     "cedr-knrm": "drawn",
     OWN: "its head would be drawn",
     "mine": "its head would be drawn",
+    "late-interaction": "drawn",
     "bi-encoder": "",
     "bm25": "",
 }
