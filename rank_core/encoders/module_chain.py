@@ -51,6 +51,8 @@ EMBEDS = "SentenceTransformer"
 """The model_type of embedding models, and of old files without one."""
 MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
 """Those of models with a vector for each token: sentence-transformers' and PyLate's."""
+SPARSE = "SparseEncoder"
+"""That of models with a weight for each word of a vocabulary."""
 OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 """{name in sentence-transformers: ours}."""
 RARE_POOLINGS = ("max", "mean_sqrt_len_tokens", "weightedmean")
@@ -489,6 +491,9 @@ def load_chain_head(chain: Chain, hidden_size: int, dropout: float) -> ChainHead
 def other_task(folder: Path) -> str:
     """Why the modules of a folder give no vectors of texts, in words; "" where they may."""
     kind = read_table(folder / MODEL_SETTINGS).get("model_type") or EMBEDS
+    if kind == SPARSE:
+        stated = f"model_type in {folder / MODEL_SETTINGS}"
+        return f"is a {kind} ({stated}), whose weights of words (SPLADE) are not computed here"
     if kind != EMBEDS:
         return f"is a {shown(kind)} (model_type in {folder / MODEL_SETTINGS})"
     scores = [module for module in stated_modules(folder) if module.kind == "LogitScore"]

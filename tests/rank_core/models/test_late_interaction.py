@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
@@ -299,6 +300,26 @@ def test_what_would_be_read_wrongly_is_refused(name, library, tmp_path):
     Path(path, file).write_text(json.dumps(stated))
     with pytest.raises(BadInput, match=message):
         scores(path)
+
+
+def test_an_encoder_of_another_task_is_refused_by_its_kind(library, tmp_path):
+    from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+    modules = [MLMTransformer(encoder(tmp_path / "e")), SpladePooling()]
+    splade = library.SparseEncoder(modules=modules, device="cpu")
+    splade.save(str(tmp_path / "splade"), create_model_card=False)
+    late = saved(library, tmp_path / "late")
+    refused = {
+        str(tmp_path / "splade"): r"is a SparseEncoder .*, whose weights of words \(SPLADE\)",
+        late: r"is a 'MultiVectorEncoder' .*: the vectors of its .* model.name=late-interaction",
+    }
+    for path, message in refused.items():
+        config = TrialConfig(model=Model("bi-encoder", backbone=path), chunking=CHUNKING)
+        check_model(config, resolve_backbone(path))
+        with pytest.raises(BadInput, match=message):
+            check_model(config.override({"training.num_epochs": 0}), resolve_backbone(path))
+    with pytest.raises(BadInput, match=r"SparseEncoder .* are not computed here; an embedding"):
+        read_embedder(str(tmp_path / "splade"))
 
 
 def test_what_sentence_transformers_does_not_read_is_in_the_plan(library, tmp_path):
