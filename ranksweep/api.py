@@ -171,12 +171,20 @@ def _flags(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     return {one: optional(_OF_FLAGS[FLAGS[one].kind])(one, own) for one, own in given.items()}
 
 
+LISTED = ("objective", "at_most", "cost_weight", "search_from")
+"""Flags whose text has parts, which Python may give as a list or a mapping."""
+
+
 def _named(name: str, value: Any) -> Any:
     """A flag's value; of a class and of a sampler of Optuna, the text that names it."""
     if name == "model" and is_object(value):
         return reference_of(value, name)
     if name == "search" and callable(getattr(value, "sample_relative", None)):
         return text_of(value)
+    if name in LISTED and isinstance(value, Mapping):
+        return ",".join(f"{cost}={amount}" for cost, amount in value.items())
+    if name in LISTED and isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return value
 
 

@@ -1,6 +1,7 @@
 """The flags of a sweep as keywords, for editors and type checkers. Generated from
 sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
@@ -48,6 +49,21 @@ class SweepFlags(TypedDict, total=False):
 
     asha_min_epochs: int
     """epochs before the first ASHA decision (default: 1)"""
+
+    objective: str | Sequence[str]
+    """what the search seeks and the report weighs up: the measure, then costs
+    (tokens_per_document, ms_per_query, peak_memory)"""
+
+    at_most: str | Mapping[str, float]
+    """limits of costs, such as tokens_per_document=600, for the search and the choice;
+    configurations that read more tokens do not run"""
+
+    cost_weight: str | Mapping[str, float]
+    """what one unit of a cost counts in the choice, in units of the measure:
+    ms_per_query=0.001"""
+
+    search_from: str | Sequence[str]
+    """finished sweeps with the same collection and settings, whose trials begin the search"""
 
     storage: str
     """folder of the results"""

@@ -7,11 +7,19 @@ from sweeps.plan.flags import FLAGS, Flag
 
 APART = ("collection", "backbone", "seeds")
 """Flags that are arguments of their own."""
-OBJECTS = {"model": "str | type", "search": '"str | BaseSampler"'}
+OBJECTS = {
+    "model": "str | type",
+    "search": '"str | BaseSampler"',
+    "objective": "str | Sequence[str]",
+    "at_most": "str | Mapping[str, float]",
+    "cost_weight": "str | Mapping[str, float]",
+    "search_from": "str | Sequence[str]",
+}
 """{flag that an object can be given for: its type}."""
 HEAD = '''"""The flags of a sweep as keywords, for editors and type checkers. Generated from
 sweeps/plan/flags.py: `python -m docs.tools.flags_module > ranksweep/flags.py`."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rank_core.stats.bootstrap import selected_gain
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.selection import gain_after_choice
-from sweeps.systems.choice import Choice, dev_by_seed
+from sweeps.systems.choice import Choice, dev_by_seed, weights_of_costs
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 
@@ -31,7 +31,7 @@ def allowed_gain(
         return math.nan
     if choice.on_reported:
         return _of_reported(sweep, choice, test, matrix, fixed)
-    by_name = {row.name: row for row in rows}
+    by_name, weighed = {row.name: row for row in rows}, weights_of_costs(sweep)
     dev, test_means = dev_by_seed(sweep), dict[str, list[float]]()
     dev_means = dict[str, list[float]]()
     # What a search eliminated lost by the same runs.
@@ -44,7 +44,8 @@ def allowed_gain(
         seeds = [seed for seed in sorted(own) if seed in on_test] or sorted(on_test)
         test_means[name] = [on_test[seed] for seed in seeds]
         if name in candidates:
-            dev_means[name] = [own[seed] for seed in seeds if seed in own]
+            cost = weighed.get(name, 0.0)
+            dev_means[name] = [own[seed] - cost for seed in seeds if seed in own]
     gain = gain_after_choice(dev_means, test_means, reference=test.baseline)
     return math.nan if gain is None else gain
 
@@ -57,7 +58,7 @@ def _of_reported(
     names = [name for name in choice.order if name in matrix.cells and name != test.baseline]
     fixed = [name for name in fixed if name in matrix.cells]
     single = [name for name in names if len(matrix.scores[name]) < 2 and name not in fixed]
-    if len(names) < 2 or single or test.measure in sweep.means:
+    if len(names) < 2 or single or test.measure in sweep.means or sweep.about.cost_weights:
         return math.nan
     return selected_gain(
         matrix.only((test.baseline, *names)),

@@ -23,6 +23,7 @@ from rank_core.stats.matrix import ScoreMatrix, proven_copies
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from rank_core.stats.strata import compare_collections
 from sweeps.findings.allowance import allowed_gain
+from sweeps.findings.dominance import Point, front_of
 from sweeps.findings.scores import Matrices, ScoreViews, plain_scores, scores_of
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE
@@ -192,6 +193,14 @@ class Analysis:
     def best_set(self) -> BestSet | None:
         """The systems not distinguishable from the best on the primary measure."""
         return self.best_sets.get(self.sweep.primary)
+
+    @cached_property
+    def front(self) -> tuple[Point, ...]:
+        """The systems by the measure and the costs of `--objective`; empty without it."""
+        matrix = self.row_scores.tested.get(self.sweep.primary)
+        if matrix is None or not self.sweep.about.objectives:
+            return ()
+        return front_of(self.sweep, matrix, self.fixed, paired=self.paired)
 
     @property
     def undecided(self) -> list[CellComparison]:

@@ -8,6 +8,8 @@ from sweeps.findings import (
     clusters,
     cost,
     effect,
+    front,
+    importance,
     interactions,
     lists,
     looks,
@@ -24,6 +26,8 @@ QUESTIONS: tuple[Callable[[Analysis], list[Finding]], ...] = (
     effect.rows,
     choice.rows,
     best.rows,
+    front.rows,
+    importance.rows,
     interactions.rows,
     seeds.rows,
     lists.rows,
@@ -33,8 +37,8 @@ QUESTIONS: tuple[Callable[[Analysis], list[Finding]], ...] = (
     losses.rows,
     cost.rows,
 )
-COST = "cost"
-"""The question whose rows stand under a heading of their own."""
+COSTS = ("cost", "front")
+"""The questions whose rows stand under a heading of their own."""
 
 
 def findings(analysis: Analysis, accesses: Sequence[Access] = ()) -> list[Finding]:

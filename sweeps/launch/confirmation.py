@@ -152,8 +152,8 @@ def choose(records: Records) -> Shortlist:
         saves = f". `{export}` saves it" if choice.cell else ""
         what = "the baseline" if choice.cell else "the first stage"
         raise BadInput(
-            f"the choice is {what}; nothing to confirm: {choice.label} has the highest mean "
-            f"{sweep.primary} on dev, {choice.mean:.3f}{saves}"
+            f"the choice is {what}; nothing to confirm: {choice.label} was chosen on dev, with "
+            f"{sweep.primary} {choice.mean:.3f}{saves}"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]

@@ -36,6 +36,7 @@ from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.launch.progress_file import ProgressFile
 from sweeps.launch.published_plan import published_plan
 from sweeps.launch.same_sweep import check_same_sweep
+from sweeps.launch.search_from import started
 from sweeps.launch.test_sets import (
     Tested,
     facts_of_sets,
@@ -146,6 +147,7 @@ def plan_sweep(experiment: Experiment, options: Options) -> DryRun:
     plan = make_plan(experiment, options)
     records = sweep_on(records, plan.inputs.collection)
     check_same_sweep(plan, options, records)
+    plan = started(plan)
     reported_queries(plan, str(options.tests.clusters))
     known = Known(plan, records, options)
     dry = _dry(plan, known, options)
@@ -179,6 +181,7 @@ def _sweep(
     else:
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
+        plan = started(plan)
     reported_queries(
         plan, str(options.tests.clusters)
     )  # refuses unknown clusters before anything runs

@@ -88,6 +88,9 @@ def description_of(
         confirms=confirms,
         published=tuple(map(asdict, reference.published)) if reference else (),
         tags=source_tags(plan.experiment.source),
+        objectives=plan.search.objectives,
+        at_most=plan.search.at_most,
+        cost_weights=plan.search.cost_weights,
         excluded=tuple(f"{item.label}: {item.reason}" for item in plan.removed),
         **described_cells(plan),
     )

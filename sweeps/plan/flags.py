@@ -14,6 +14,7 @@ from sweeps.plan.machines import GPUS
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 from sweeps.store.test_options import CORRECT_OVER, USUAL
+from sweeps.store.trial_costs import COST_UNITS
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
@@ -34,6 +35,20 @@ DEFAULT_BACKBONE = (
 SEARCH_HELP = (
     f"{', '.join(SEARCHES)} (default: grid), or a sampler of Optuna, QMCSampler(scramble=True); "
     "asha needs Ray; which trials it stops is not reproducible"
+)
+OBJECTIVE_HELP = (
+    "what the search seeks and the report weighs up: the measure, then costs "
+    f"({', '.join(COST_UNITS)})"
+)
+AT_MOST_HELP = (
+    "limits of costs, such as tokens_per_document=600, for the search and the choice; "
+    "configurations that read more tokens do not run"
+)
+COST_WEIGHT_HELP = (
+    "what one unit of a cost counts in the choice, in units of the measure: ms_per_query=0.001"
+)
+SEARCH_FROM_HELP = (
+    "finished sweeps with the same collection and settings, whose trials begin the search"
 )
 INTERPOLATE_HELP = (
     "add rows interpolated with the first stage; best: those of the baseline and the best on dev"
@@ -167,6 +182,10 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             least=1,
             key="min_epochs",
         ),
+        Flag("--objective", "MEASURE,COST,...", OBJECTIVE_HELP, key="objectives"),
+        Flag("--at-most", "COST=N,...", AT_MOST_HELP, key="at_most"),
+        Flag("--cost-weight", "COST=W,...", COST_WEIGHT_HELP, key="cost_weights"),
+        Flag("--search-from", "DIR,...", SEARCH_FROM_HELP, key="start_from"),
     ),
     "results": (
         Flag("--storage", "DIR|URI", "folder of the results", default="results"),

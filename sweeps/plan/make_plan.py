@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.effects import check_named, check_read, check_sweepable, meaning
 from sweeps.plan.experiment import Experiment, Grid, Settings, suited
 from sweeps.plan.flags import check_settings
+from sweeps.plan.objectives import check_measure, over_limit
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
 from sweeps.plan.plan import Plan, PlannedCell, Removed
 from sweeps.plan.profiles import profile_settings, suited_to_model
@@ -36,6 +37,7 @@ from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
 Load = Callable[[str, str], Inputs]
 """The inputs of a collection and a backbone."""
+FEW_REASONS = 5  # in a message
 DRAWS = 1_000
 """The limit of consecutive draws that cannot run or repeat others."""
 # The sizes of `--smoke-test`: small enough for seconds, but most queries have a relevant candidate,
@@ -58,6 +60,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     rest = {name: values for name, values in options.grids.items() if name not in crossed}
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
+    check_measure(options.search.objectives, base.evaluation.measures[0])
     check_settings(options.typed_flags, base.settings())
     model_class(base.model.name)
     # What is refused without data has been refused by now: this may take minutes the first time.
@@ -90,7 +93,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     cells, removed = [baseline], list[Removed]()
     if not search.kind.proposes:
         drawn = space.drawn(search.seed) if search.num_configs else points
-        known = _Known(experiment, base, [baseline], load)
+        known = _Known(experiment, base, [baseline], load, at_most=search.at_most)
         removed = _add_feasible(known, drawn, search.num_configs)
         cells = known.cells
         windows_given = "chunking.window" in options.grids and not options.smoke_test
@@ -131,7 +134,8 @@ def _distinct_starts(cells: Iterable[PlannedCell]) -> list[TrialConfig]:
 
 def extended(plan: Plan, point: Settings) -> Plan | Removed:
     """The plan with another cell, or the reason why the point cannot run."""
-    cell = _Known(plan.experiment, plan.base, plan.cells).new_cell(point)
+    at_most = plan.search.at_most
+    cell = _Known(plan.experiment, plan.base, plan.cells, at_most=at_most).new_cell(point)
     if isinstance(cell, Removed):
         return cell
     return replace(plan, cells=tuple(_distinct_labels([*plan.cells, cell])))
@@ -256,9 +260,12 @@ class _Known:
         base: TrialConfig,
         cells: Iterable[PlannedCell],
         load: Load = load_inputs,
+        *,
+        at_most: Mapping[str, float],
     ) -> None:
         self.cells = list[PlannedCell]()
         self._experiment, self._base, self._load = experiment, base, load
+        self._at_most = at_most
         self._by_meaning: dict[str, int] = {}
         self._by_chunks: dict[Hashable, list[int]] = {}
         for cell in cells:
@@ -276,6 +283,8 @@ class _Known:
             cell = _cell(self._experiment, self._base, point, self._load)
         except BadInput as error:
             return Removed(_name(point), str(error))
+        if too_dear := over_limit(cell.chunks.tokens_per_document, self._at_most):
+            return Removed(_name(point), too_dear)
         # Two names of one configuration would be one trial in two rows, compared with itself.
         same = self._by_meaning.get(cell.meaning)
         alike = self._by_chunks.get(_but_chunks(cell), ())
@@ -307,7 +316,7 @@ def _add_feasible(
         if limit and (len(known.cells) - 1 == limit or in_vain == DRAWS):
             break
     if len(known.cells) == 1:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
+        reasons = "; ".join([*dict.fromkeys(item.reason for item in removed)][:FEW_REASONS])
         raise BadInput(f"no configuration can run: {reasons}")
     return removed
 

@@ -33,12 +33,11 @@ from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
 from sweeps.store.test_options import TestOptions
-from sweeps.terminal.command_line import Parser
+from sweeps.terminal.command_line import OUTSIDE_BRACKETS, Parser
 
 DEFAULT_NUM_SEEDS = 3
 MOST_POINTS = 10_000
 """The limit of a grid: more would take hours to plan."""
-OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose value is a list: their commas do not make a grid."""
 TEST_ON = "evaluation.test_on"

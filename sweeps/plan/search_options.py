@@ -2,11 +2,13 @@
 `SEARCHES`."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 from rank_core.errors import BadInput, unknown
+from sweeps.plan.objectives import parse_amounts, parse_objectives
 from sweeps.plan.samplers import check_sampler, is_sampler
 
 
@@ -23,6 +25,11 @@ class SearchKind:
     stops: bool = False  # trials that need not reach their end; the Ray engine stops them
     fewest_configs: int = 1
     fewest_seeds: int = 0  # of a search with interim analyses on dev
+
+    @property
+    def eliminates(self) -> bool:
+        """True if it eliminates configurations by the measure on dev alone."""
+        return self.stops or self.fewest_seeds > 0
 
 
 SEARCHES: dict[str, SearchKind] = {
@@ -42,12 +49,30 @@ AT_ONCE = 4
 ones."""
 
 
+class SearchOutcome(NamedTuple):
+    """What a search knows of a configuration: the values of its objectives, means over seeds, and
+    how far each limit is exceeded, as a share of it (at most 0: within)."""
+
+    values: tuple[float, ...]
+    excess: tuple[float, ...] = ()
+
+
+class Finished(NamedTuple):
+    """A configuration that another sweep has finished."""
+
+    point: Mapping[str, Any]
+    outcome: SearchOutcome
+
+
 @dataclass(frozen=True)
 class SearchSettings:
     """`num_configs` configurations run beside the baseline; None: the whole grid. `seed` draws
     configurations and has no effect within trials. `delta` is the difference on dev that a race
     ignores. One of `eta` configurations passes each rung of ASHA, the first after `min_epochs`.
-    `at_once` proposals run at a time."""
+    `at_once` proposals run at a time. `objectives` are the measure and the costs that are sought,
+    none for the measure alone; a system may cost `at_most` so much, and a unit of cost counts as
+    much as `cost_weights` of the measure in the choice. `start_from` names sweeps whose finished
+    configurations, `started`, begin the search."""
 
     name: str = "grid"
     num_configs: int | None = None
@@ -56,6 +81,11 @@ class SearchSettings:
     eta: int = 3  # as in the paper
     min_epochs: int = 1
     at_once: int = AT_ONCE
+    objectives: tuple[str, ...] = ()
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    cost_weights: Mapping[str, float] = field(default_factory=dict)
+    start_from: tuple[str, ...] = ()
+    started: "tuple[Finished, ...]" = ()
 
     @property
     def kind(self) -> SearchKind:
@@ -84,7 +114,8 @@ def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -
         raise unknown("search", name, SEARCHES)
     kind, number = search_kind(name), own.get("num_configs")
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
-    if foreign := [key for key in own if key not in ("name", "num_configs", "seed", *kind.takes)]:
+    common = ("name", "num_configs", "seed", *_PARSED)
+    if foreign := [key for key in own if key not in (*common, *kind.takes)]:
         owner = next(other for other, row in SEARCHES.items() if foreign[0] in row.takes)
         flag = f"--{owner}-{foreign[0].replace('_', '-')}"
         raise BadInput(f"{flag} needs --search {owner}, got --search {name}")
@@ -102,4 +133,36 @@ def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -
             f"--search {name} needs {kind.fewest_seeds} seeds or more, because it analyses dev "
             f"before the last seed; got {num_seeds}"
         )
+    own |= {key: parse(own[key]) for key, parse in _PARSED.items() if key in own}
+    _check_goals(name, own)
     return SearchSettings(**own)
+
+
+_PARSED: Mapping[str, Callable[[str], Any]] = {
+    "objectives": parse_objectives,
+    "at_most": partial(parse_amounts, "--at-most"),
+    "cost_weights": partial(parse_amounts, "--cost-weight"),
+    "start_from": lambda text: tuple(filter(None, map(str.strip, text.split(",")))),
+}
+"""{key of the table `search`: how its text is read}, of any search."""
+
+
+def _check_goals(name: str, own: Mapping[str, Any]) -> None:
+    """Refuses goals that a search cannot follow."""
+    kind = search_kind(name)
+    for key, flag in (("objectives", "--objective"), ("at_most", "--at-most"),
+                      ("cost_weights", "--cost-weight")):  # fmt: skip
+        if key in own and kind.eliminates:
+            others = ", ".join(other for other, row in SEARCHES.items() if not row.eliminates)
+            raise BadInput(
+                f"--search {name} eliminates configurations by the measure on dev alone; {flag} "
+                f"needs one of {others}"
+            )
+    if "start_from" in own and not kind.proposes:
+        others = ", ".join(other for other, row in SEARCHES.items() if row.proposes)
+        raise BadInput(
+            f"--search-from needs a search that proposes configurations, {others} or a sampler; "
+            f"got --search {name}"
+        )
+    if "start_from" in own and not own["start_from"]:
+        raise BadInput("--search-from names folders of finished sweeps, got none")

@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from rank_core.stats.compare import TIE
 from sweeps.findings.analysis import Analysis
+from sweeps.findings.dominance import dominated
 from sweeps.report.drawing import (
     ALERT,
     BLUE,
@@ -38,6 +39,7 @@ from sweeps.report.drawing import (
 from sweeps.report.forest import forest_plot
 from sweeps.report.merits import costs
 from sweeps.store.records import trial_name
+from sweeps.store.trial_costs import COST_UNITS
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
@@ -269,29 +271,28 @@ def query_bars(analysis: Analysis) -> Drawing | None:
 def pareto_plot(analysis: Analysis) -> Drawing | None:
     """The primary measure against encoder tokens, or seconds where no tokens were recorded; a row
     with the first stage costs what its cell does, and the first stage is a line."""
-    sweep, known = analysis.sweep, costs(analysis)
-    cost_of, unit = known.of, known.unit
+    sweep = analysis.sweep
+    cost_of, unit = _costs_of_front(analysis)
     if len(set(cost_of.values())) < 2 or sweep.primary not in analysis.cell_scores.plain:
         return None
     rows = {row.name: row for row in analysis.rows if row.name in cost_of}
     means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}
-    front: list[str] = []  # the systems that no system of at most their cost beats
-    for cell in sorted(rows, key=lambda cell: (cost_of[cell], -means[cell])):
-        if not front or means[cell] > means[front[-1]]:
-            front.append(cell)
+    front = _front(analysis, cost_of, means)
     figure = new_figure(WIDTH, 3.4)
     axes = figure.add_subplot()
     steps = [cost_of[cell] for cell in front], [means[cell] for cell in front]
-    axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
+    if len(sweep.about.objectives) <= 2:  # of several costs the front is no line
+        axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
     reach = []  # of the mean and its bar
+    beaten = {point.system for point in dominated(analysis.front)}
     for cell, row in rows.items():
         cost, mean, pair = cost_of[cell], means[cell], row.test(sweep.primary)
         base = pair.mean_baseline if pair else mean  # the bar is around the baseline's mean
         ends = (base + pair.ci_low, base + pair.ci_high) if pair else (mean, mean)
         axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
         reach.append([mean, *ends])
-        face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
-        shape = "D" if not row.is_cell else "o"
+        face, edge = (BLUE, BLUE) if cell in front else (PAPER, GREY if cell in beaten else INK)
+        shape = "X" if cell in beaten else "o" if row.is_cell else "D"
         [dot] = axes.plot(cost, mean, shape, ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
         hint(dot, f"{row.label}: {number(mean)}, {cost:,.4g} {unit}")
     low, high = near(reach)
@@ -312,6 +313,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     grid(axes)
     words = "Filled and named: on the Pareto front (no cheaper system is better)."
     words += " Bars: interval of the difference from the baseline." * bool(analysis.primary)
+    words += " Cross: significantly dominated." * bool(beaten)
     words += f" Diamond: with {sweep.first_stage_name}." * bool(sweep.interpolated)
     return draw(
         figure,
@@ -320,6 +322,31 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         heading="Cost",
         caption=words,
     )
+
+
+def _costs_of_front(analysis: Analysis) -> tuple[Mapping[str, float], str]:
+    """{row: its cost} and the unit: the first cost of `--objective`, else what a use costs."""
+    if not analysis.front:
+        known = costs(analysis)
+        return known.of, known.unit
+    name = analysis.sweep.about.objectives[1]
+    own = {point.system: point.costs[name] for point in analysis.front if point.costs[name] > 0}
+    return own, COST_UNITS[name]  # without the first stage, which is a line
+
+
+def _front(
+    analysis: Analysis, cost_of: Mapping[str, float], means: Mapping[str, float]
+) -> list[str]:
+    """The systems that no system of at most their costs beats, by their cost."""
+    if analysis.front:
+        return [
+            point.system for point in analysis.front if point.on_front and point.system in means
+        ]
+    front: list[str] = []
+    for cell in sorted(means, key=lambda cell: (cost_of[cell], -means[cell])):
+        if not front or means[cell] > means[front[-1]]:
+            front.append(cell)
+    return front
 
 
 def _cost_axis(axes: Axes, costs: list[float]) -> None:

@@ -13,9 +13,10 @@ from rank_core.stats.corrections import MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.findings.analysis import Analysis
 from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.choice import Choice
+from sweeps.systems.choice import Choice, over_limits
 from sweeps.systems.chunk_sizes import usual_label
 from sweeps.systems.costs import VECTORS, costs_of
+from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import ONE_RUN, difference_text, names_text, p_text, signed
 from sweeps.terminal.text import in_words
@@ -71,6 +72,8 @@ def headline(analysis: Analysis) -> Headline:
     if sweep.about.smoke_test:
         return Headline(SMOKE_TEST)
     if choice is None:
+        if over_limits(sweep) and any(row.num_used for row in analysis.cells):
+            return Headline("Nothing was chosen: every finished system is over a limit of cost.")
         return Headline("Nothing was chosen: no system has a finished seed.")
     row = next(row for row in analysis.rows if row.name == choice.system)
     test, costs = analysis.chosen, costs_of(sweep)
@@ -125,7 +128,7 @@ def _sentence(analysis: Analysis, row: System, test: CellComparison | None) -> s
     name = called(analysis, row.name)
     value = f"{sweep.primary} {row.mean(sweep.primary):.{sweep.digits}f}"
     if test is None and row.name in (FIRST_STAGE, sweep.baseline):
-        form = f"Keep {{}} ({value}): no other system has a higher mean on {_where(analysis)}."
+        form = f"Keep {{}} ({value}): {_no_other(sweep)} on {_where(analysis)}."
         return _shortened(form, name)
     if test is None:
         return _shortened(f"Use {{}}: {value}, not compared with another system.", name)
@@ -143,6 +146,12 @@ def _sentence(analysis: Analysis, row: System, test: CellComparison | None) -> s
     if test.significant(sweep.tests.alpha):
         shown = f"on {sweep.split} worse than"
     return _shortened(f"Use {{}}: {value}, {shown} {{}}: {gain}, {p}.", name, base)
+
+
+def _no_other(sweep: Sweep) -> str:
+    within = " within the limits" if sweep.about.at_most else ""
+    less = ", less what its costs weigh," if sweep.about.cost_weights else ""
+    return f"no other system{within} has a higher mean{less}"
 
 
 def _where(analysis: Analysis) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rank_core.stats.positions import PositionCurves
 from sweeps.findings.analysis import Analysis
-from sweeps.findings.every import COST
+from sweeps.findings.every import COSTS
 from sweeps.findings.every import findings as rows_of
 from sweeps.findings.finding import Finding
 from sweeps.findings.interactions import rows as rows_between
@@ -121,7 +121,7 @@ def sections(content: Content) -> list[Section]:
             folded[FIGURES.get(figure.name, "Reliability")].append(figure)
     found = {True: list[Finding](), False: list[Finding]()}
     for row in content.findings:
-        found[row.question == COST].append(row)
+        found[row.question in COSTS].append(row)
     return [
         Section(
             merits=merits(analysis, headline(analysis)),

@@ -21,6 +21,7 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.clusters import cluster_results
+from sweeps.findings.front import front_results
 from sweeps.findings.interactions import interaction_results
 from sweeps.findings.unjudged import judged_documents
 from sweeps.report.caption import caption, notes
@@ -318,6 +319,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "caption": caption(analysis),
         "notes": notes(analysis),
         **cluster_results(analysis),
+        **front_results(analysis),
         **({"interactions": found} if (found := interaction_results(analysis)) else {}),
         **({"unjudged": judged_documents(analysis.unjudged)} if analysis.unjudged else {}),
     }

@@ -1,61 +1,42 @@
-"""Configurations that a model of the dev values (Optuna's) proposes, each run with every seed.
+"""Configurations that a model of the earlier ones (Optuna's) proposes, each run with every seed.
 
-The value of a configuration is its mean over seeds, so that no proposal depends on a single lucky
-run. The next proposal depends on the proposals so far, on the results of the earlier ones, in
-whatever order they end, and on the number that runs at a time. Each proposal is on disk before its
-launch and never repeated. Only points that are valid for the plan are proposed. Every proposal has
-a new study with all earlier results, so that no state of Optuna is lost with a killed driver.
+The values of a configuration are means over seeds, so that no proposal depends on a single lucky
+run: the measure on dev, and with `--objective` costs, which are sought with it (a Pareto front).
+Limits of `--at-most` are constraints of the study. The next proposal depends on the proposals so
+far, on the results of the earlier ones, in whatever order they end, and on the number that runs at
+a time. Each proposal is on disk before its launch and never repeated. Only points that are valid
+for the plan are proposed. Every proposal has a new study with all earlier results, so that no state
+of Optuna is lost with a killed driver. The configurations of other sweeps that begin a search are
+stored with its proposals: what later becomes of those sweeps changes none.
 """
 
 import hashlib
 import itertools
 import json
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState, create_trial
 
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.seeding import derive
 from sweeps.plan.description import described_cells
-from sweeps.plan.make_plan import DRAWS, extended
+from sweeps.plan.make_plan import DRAWS, FEW_REASONS, extended
 from sweeps.plan.plan import Plan, PlanLine, PlannedCell, Removed, Trial
-from sweeps.plan.samplers import is_sampler, sampler_of
-from sweeps.plan.search_space import Space
+from sweeps.plan.samplers import is_sampler
+from sweeps.plan.search_options import Finished, SearchOutcome, SearchSettings
 from sweeps.search.search import Block, Decision, Search, StatusOf, dev_values, source
+from sweeps.search.study import AT_RANDOM, Proposal, Seen, importance, propose, write_study
 from sweeps.store.records import Records
+from sweeps.store.trial_costs import MEASURED, TOKENS, measured_costs
 from sweeps.store.trial_status import USED
 from sweeps.terminal.text import numbered
 
-AT_RANDOM = 10
-"""The number of ended proposals below which a proposal is drawn at random."""
-
-
-class Proposal(NamedTuple):
-    """The values of settings, and what a sampler has noted for itself: a generation, a state."""
-
-    values: Mapping[str, Any]
-    notes: Mapping[str, Any]
-
-
-Seen = tuple[Proposal, float | None, bool]
-"""An earlier proposal, its dev value, and True if it has ended."""
 ASKS = 50
 """Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
 or have run."""
@@ -70,9 +51,11 @@ class ProposingSearch(Search):
         self._path = f"search-{_identity(plan)}.json"
         self._points: list[Proposal] = []
         self._refused: list[Mapping[str, Any]] = []
+        self._reasons: dict[str, None] = {}  # of refused points
         self._exhausted = False
         self._shown: list[bool] = []  # which proposals had ended in the last study
-        self._values: dict[str, float | None] = {}  # of ended cells
+        self._outcomes: dict[str, SearchOutcome | None] = {}  # of ended cells
+        self._started = plan.search.started
         # Proposals on disk are facts: a newer Optuna, which would propose otherwise, does not
         # change a sweep that has begun.
         for proposal in self._read()[: self._most]:
@@ -85,9 +68,20 @@ class ProposingSearch(Search):
         search = plan.search
         most = search.num_configs
         yield "search", f"{search.name}: up to {most} configurations of {source(plan)}"
+        if search.objectives:
+            measure, *costs = search.objectives
+            yield "", f"sought: the highest {measure} on dev with the lowest {', '.join(costs)}"
+        if search.at_most:
+            limits = ", ".join(f"{cost} <= {most:g}" for cost, most in search.at_most.items())
+            yield "", f"limits: {limits}"
+        if search.started:
+            begun = numbered(len(search.started), "finished configuration")
+            yield "", f"begun by {begun} of {', '.join(search.start_from)}"
         without = search.at_once - 1
+        random = max(0, AT_RANDOM - len(search.started))
         if not is_sampler(search.name):
-            yield "", f"the first {AT_RANDOM + without} at random, later ones by the dev values"
+            first = f"the first {random + without} at random, later ones" if random else "each"
+            yield "", f"{first} by the dev values"
             yield "", f"of all earlier ones but the last {without};"
         yield "", f"at most {plan.max_trials} trials, of which these are known:"
 
@@ -114,6 +108,8 @@ class ProposingSearch(Search):
             "proposed": len(self._points),
             "at_once": self._at_once,
             "space": None if self.plan.space.ranges else len(self.plan.space.points),
+            **({"started": len(self._started)} if self._started else {}),
+            **({"importance": found} if (found := self._importance()) else {}),
         }
 
     def block(self, trial: Trial) -> Block:
@@ -133,7 +129,8 @@ class ProposingSearch(Search):
             file = Path(folder, self._path).with_suffix(".optuna.log")
             labels = (cell.label for cell in self._proposals)
             proposals = list(zip(labels, self._seen(ended), strict=True))
-            write_study(file, self.plan.experiment.name, self.plan.space, proposals)
+            name, space = self.plan.experiment.name, self.plan.space
+            write_study(file, name, space, proposals, self._num_objectives)
             self.records.storage.write(self.records.path(file.name), file)
             self._shown = ended
 
@@ -162,6 +159,8 @@ class ProposingSearch(Search):
                 return
             self._refused.append(proposal.values)
         self._exhausted = True
+        if not self._points:
+            raise BadInput(f"no configuration can run: {'; '.join([*self._reasons][:FEW_REASONS])}")
 
     def _candidates(self) -> Iterator[Proposal]:
         """The model's proposals, then the rest of the space at random."""
@@ -171,7 +170,11 @@ class ProposingSearch(Search):
         # The last ones count as running even where they have ended: the study must look the same in
         # every order of ends.
         ended = [earlier < self._num_used for earlier in range(number)]
-        proposals = propose(search.name, space, list(self._seen(ended)), seed=seed % 2**32)
+        seen: list[Seen] = [(Proposal(own.point, {}), own.outcome, True) for own in self._started]
+        seen += self._seen(ended)
+        proposals = propose(
+            search.name, space, seen, seed=seed % 2**32, num_objectives=self._num_objectives
+        )
         # A sampler that counts its draws repeats the earlier ones first.
         asks = ASKS + number * is_sampler(search.name)
         for values, notes in itertools.islice(proposals, asks):
@@ -184,15 +187,39 @@ class ProposingSearch(Search):
 
     def _seen(self, ended: Sequence[bool]) -> Iterator[Seen]:
         for cell, point, over in zip(self._proposals, self._points, ended, strict=True):
-            yield point, self._value(cell) if over else None, over
+            yield point, self._outcome(cell) if over else None, over
 
-    def _value(self, cell: PlannedCell) -> float | None:
-        """The mean on dev over the seeds of an ended cell with scores; None without any."""
-        if cell.cell not in self._values:
+    @property
+    def _num_objectives(self) -> int:
+        return max(1, len(self.plan.search.objectives))
+
+    def _outcome(self, cell: PlannedCell) -> SearchOutcome | None:
+        """What came of an ended cell with scores; None without any."""
+        if cell.cell not in self._outcomes:
             used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
-            means = [dev_values(self.records, trial).mean() for trial in used]
-            self._values[cell.cell] = float(np.mean(means)) if means else None
-        return self._values[cell.cell]
+            found = None
+            if used:
+                values = [dev_values(self.records, trial).mean() for trial in used]
+                names, tokens = [trial.name for trial in used], cell.chunks.tokens_per_document
+                folds, search = cell.config.evaluation.folds, self.plan.search
+                costs = costs_of_cell(self.records, names, tokens, search, folds=folds)
+                found = outcome_of(float(np.mean(values)), costs, search)
+            self._outcomes[cell.cell] = found
+        return self._outcomes[cell.cell]
+
+    def _importance(self) -> list[dict[str, Any]]:
+        """How much each setting matters for the measure on dev, once the search has ended."""
+        if not (self.decision.final and all(map(self._settled, self._proposals))):
+            return []
+        values = {}
+        for cell in self._proposals:
+            used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
+            own = {trial.seed: dev_values(self.records, trial).mean() for trial in used}
+            if own:  # a deterministic cell has one run, which every seed would repeat
+                only = own[used[0].seed] if cell.deterministic else None
+                values[cell.cell] = {s: own.get(s, only) for s in self.plan.seeds}
+        points = dict(zip((cell.cell for cell in self._proposals), self._points, strict=True))
+        return importance(self.plan.space, points, values)
 
     def _settled(self, cell: PlannedCell) -> bool:
         return all(self.status(trial) is not None for trial in self._trials(cell))
@@ -205,6 +232,7 @@ class ProposingSearch(Search):
     def _accept(self, proposal: Proposal) -> bool:
         plan = extended(self.plan, proposal.values)
         if isinstance(plan, Removed):
+            self._reasons[plan.reason] = None
             return False
         self.plan = plan
         self._points.append(proposal)
@@ -215,9 +243,14 @@ class ProposingSearch(Search):
         if content is None:
             return []
         try:
+            stored = parsed_json(content)
+            self._started = tuple(
+                Finished(own["point"], SearchOutcome(tuple(own["values"]), tuple(own["excess"])))
+                for own in stored.get("started", ())
+            )
             return [
                 Proposal(dict(own["point"]), dict(own.get("notes", {})))
-                for own in parsed_json(content)["proposals"]
+                for own in stored["proposals"]
             ]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
@@ -231,90 +264,40 @@ class ProposingSearch(Search):
             {"point": dict(point), "cell": cell.cell} | ({"notes": dict(notes)} if notes else {})
             for (point, notes), cell in zip(self._points, self._proposals, strict=True)
         ]
-        content = json.dumps({"proposals": proposals}, indent=1)
+        started = [{"point": dict(own.point), **own.outcome._asdict()} for own in self._started]
+        stored = {"proposals": proposals} | ({"started": started} if started else {})
+        content = json.dumps(stored, indent=1)
         self.records.write_file(self._path, content.encode())
 
 
 def _identity(plan: Plan) -> str:
     """A hash (six hex digits) of the search, the space, and the settings and contents that all
     cells share."""
-    shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
+    search = plan.search
+    shared: list[Any] = [search.name, search.seed, plan.space.text(), plan.cells[0].cell]
+    shared += filter(None, (search.objectives, sorted(search.at_most.items()), search.start_from))
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
 
 
-def propose(name: str, space: Space, seen: Sequence[Seen], *, seed: int) -> Iterator[Proposal]:
-    """An endless sequence of values for the settings of the space. Later proposals avoid the
-    neighbourhood of rejected ones. Maximises; a value of None is a failure."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = _distributions(space)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # Settings interact: the effect of a stride depends on its window.
-        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
-        for proposal, value, ended in seen:
-            study.add_trial(_study_trial(proposal, value, ended, distributions))
-        while True:
-            values = study.ask(distributions).params
-            noted = study.get_trials(deepcopy=False)[-1].system_attrs if is_sampler(name) else {}
-            yield Proposal(values, noted)
+def costs_of_cell(
+    records: Records,
+    trials: Sequence[str],
+    tokens: float,
+    search: SearchSettings,
+    *,
+    folds: int,
+) -> dict[str, float]:
+    """The costs of a cell by its finished trials; `tokens` are those of a document. Measured ones
+    only where the search needs them."""
+    needed = {*search.objectives[1:], *search.at_most}
+    if needed & {*MEASURED}:
+        return {TOKENS: tokens} | measured_costs(records, trials, folds=folds)
+    return {TOKENS: tokens}
 
 
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if is_sampler(name):
-        return sampler_of(name, seed)
-    if name == "gp":
-        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
-    return optuna.samplers.TPESampler(
-        # `constant_liar`: running proposals count as bad ones, or parallel proposals would be
-        # nearly equal.
-        seed=seed,
-        n_startup_trials=AT_RANDOM,
-        multivariate=True,
-        constant_liar=True,
+def outcome_of(mean: float, costs: Mapping[str, float], search: SearchSettings) -> SearchOutcome:
+    """What a search knows of a configuration with this mean on dev and these costs."""
+    values = (mean, *(costs[name] for name in search.objectives[1:]))
+    return SearchOutcome(
+        values, tuple(costs[own] / most - 1 for own, most in search.at_most.items())
     )
-
-
-def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
-    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
-    optuna's plots open (`JournalFileBackend`)."""
-    distributions = _distributions(space)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        storage = JournalStorage(JournalFileBackend(str(path)))
-        study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
-        for label, (proposal, value, ended) in proposals:
-            trial = _study_trial(proposal, value, ended, distributions)
-            trial.set_user_attr("label", label)
-            study.add_trial(trial)
-
-
-def _study_trial(
-    proposal: Proposal,
-    value: float | None,
-    ended: bool,
-    distributions: dict[str, BaseDistribution],
-) -> optuna.trial.FrozenTrial:
-    state = TrialState.RUNNING if not ended else TrialState.COMPLETE
-    if ended and value is None:
-        state = TrialState.FAIL
-    params = {name: proposal.values.get(name) for name in distributions}
-    result = value if ended else None
-    return create_trial(
-        state=state,
-        value=result,
-        params=params,
-        distributions=distributions,
-        system_attrs=dict(proposal.notes),
-    )
-
-
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    distributions: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(values) for name, values in space.axes().items()
-    }
-    for name, span in space.ranges.items():
-        if span.whole:
-            distributions[name] = IntDistribution(int(span.low), int(span.high), log=span.log)
-        else:
-            distributions[name] = FloatDistribution(span.low, span.high, log=span.log)
-    return distributions

@@ -85,6 +85,10 @@ class SweepFile:
     tags: Mapping[str, str] = field(default_factory=dict)  # of its runs there: source and commits
     tracking_uri: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)  # the search
+    objectives: tuple[str, ...] = ()  # the measure and the costs that it seeks
+    at_most: Mapping[str, float] = field(default_factory=dict)  # {cost: its limit}
+    cost_weights: Mapping[str, float] = field(default_factory=dict)
+    """{cost: what a unit of it counts in the choice}."""
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end

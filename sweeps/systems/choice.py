@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.trial_status import TrialStatus
-from sweeps.systems.costs import costs_of
+from sweeps.systems.costs import costs_of, named_costs
 from sweeps.systems.load import Sweep
 from sweeps.systems.order import ranked
 from sweeps.systems.summary import cells_of
@@ -17,7 +17,9 @@ from sweeps.systems.summary import cells_of
 
 @dataclass(frozen=True)
 class Choice:
-    """The system with the highest mean of the primary measure on dev, over seeds.
+    """The system with the highest mean of the primary measure on dev, over seeds. With
+    `--cost-weight` what its costs weigh is subtracted from the mean, and systems that cost more
+    than `--at-most` are out.
 
     Candidates are all rows that can be used: cells, these with the first stage, and the first stage
     itself. Eliminated systems are out, and those of which a run diverged, unless one diverged of
@@ -57,11 +59,14 @@ def choose(sweep: Sweep) -> Choice | None:
     found = {one.system: one for one in _candidates(sweep, on_dev=on_dev)}
     means = {name: one.mean for name, one in found.items()}
     out = {name for name, one in found.items() if one.cell in sweep.about.eliminated}
+    out |= over_limits(sweep).keys()
     lost = _diverged(sweep)
     unstable = {name for name, one in found.items() if one.cell in lost}
     if found.keys() <= out | unstable:
         unstable = set()
-    order = ranked(means, found, out | unstable, costs_of(sweep).of)
+    weighed = weights_of_costs(sweep)
+    worth = {name: mean - weighed.get(name, 0.0) for name, mean in means.items()}
+    order = ranked(worth, found, out | unstable, costs_of(sweep).of)
     earlier = sweep.about.confirms or sweep.about.chosen
     if earlier:
         order = [name for name, one in found.items() if _is_earlier(one, earlier)] or order
@@ -82,6 +87,27 @@ def choose(sweep: Sweep) -> Choice | None:
         num_candidates=int(earlier.get("num_candidates", len(found))),
         diverged=tuple(dict.fromkeys(found[name].cell for name in found if name in unstable)),
     )
+
+
+def over_limits(sweep: Sweep) -> dict[str, tuple[str, ...]]:
+    """{row: the costs of which it exceeds the limit, or which decide and are not known}."""
+    limits = {**dict.fromkeys(sweep.about.cost_weights, math.inf), **sweep.about.at_most}
+    over: dict[str, tuple[str, ...]] = {}
+    for cost, of in named_costs(sweep).items():
+        for row, value in of.items() if cost in limits else ():
+            if value > limits[cost] or math.isinf(value):
+                over[row] = (*over.get(row, ()), cost)
+    return over
+
+
+def weights_of_costs(sweep: Sweep) -> dict[str, float]:
+    """{row: what its costs weigh in the choice, in units of the measure}; empty where none do."""
+    costs = named_costs(sweep)
+    found: dict[str, float] = {}
+    for cost, weight in sweep.about.cost_weights.items():
+        for row, value in costs[cost].items():
+            found[row] = found.get(row, 0.0) + weight * value
+    return found
 
 
 def _diverged(sweep: Sweep) -> set[str]:

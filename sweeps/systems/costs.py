@@ -1,10 +1,12 @@
 """What a use of each system costs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.store.trial_costs import COST_UNITS, TOKENS
 
 if TYPE_CHECKING:
     from sweeps.systems.load import Sweep
@@ -45,3 +47,21 @@ def costs_of(sweep: "Sweep") -> UseCosts:
     every = {name: known[of] for name, of in models.items() if of in known}
     times = {name: milliseconds[of] for name, of in models.items() if of in milliseconds}
     return UseCosts(unit, {FIRST_STAGE: 0.0, **known, **every}, {**milliseconds, **times})
+
+
+def named_costs(sweep: "Sweep") -> dict[str, dict[str, float]]:
+    """{cost: {system: what it costs}} of the costs that the sweep's flags name. The first stage
+    costs nothing, a row with it what its model does; a cost that is not known is infinite."""
+    about, of_cells = sweep.about, dict[str, dict[str, float]]()
+    named = {*about.objectives[1:], *about.at_most, *about.cost_weights}
+    for cost in (name for name in COST_UNITS if name in named):
+        own = sweep.measured.get(cost, {})
+        if cost == TOKENS:
+            tokens = {cell.cell: cell.encoder_tokens_per_document for cell in sweep.cells}
+            own = {name: float(count) for name, count in tokens.items() if count is not None}
+        of_cells[cost] = {cell.cell: own.get(cell.cell, math.inf) for cell in sweep.cells}
+    models = {row.name: row.of for row in (*sweep.mixed, *sweep.interpolated)}
+    return {
+        cost: {FIRST_STAGE: 0.0, **own, **{name: own[of] for name, of in models.items()}}
+        for cost, own in of_cells.items()
+    }

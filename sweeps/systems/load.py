@@ -32,6 +32,7 @@ from sweeps.store.sweep_file import (
     written_again,
 )
 from sweeps.store.test_options import TestOptions
+from sweeps.store.trial_costs import MEASURED, measured_costs
 from sweeps.store.trial_status import USED
 from sweeps.systems.access_log import ACCESS_FILE, number_of_look, read_accesses
 from sweeps.systems.chunk_sizes import IndexFacts, index_facts
@@ -116,6 +117,8 @@ class Sweep:
     """{cell: its index} where every cell ranks the whole collection by one."""
     selected_blocks: Mapping[str, SelectedBlocks] = field(default_factory=dict)
     """{cell: the blocks that its trials selected} of the cells whose trials kept them."""
+    measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """{cost: {cell: its mean over trials}} of the measured costs that the sweep's flags name."""
     clusters: Clusters | None = None  # of the queries, where the tests have them
     sharing: Mapping[str, ClusterOf] = field(default_factory=dict)
     """{collection: clusters of queries with common relevant documents}, empty where none share."""
@@ -252,6 +255,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         selected_blocks=selected_blocks(records, states),
         machines=machines_of(states),
         hours=hours_on(states, file.flags),
+        measured=_measured(records, file, states),
         notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,
         look=number_of_look(
             read_accesses(records.folder / ACCESS_FILE),
@@ -260,6 +264,24 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         ),
     )
     return with_clusters(sweep)
+
+
+def _measured(
+    records: Records, file: SweepFile, states: Iterable[State]
+) -> dict[str, dict[str, float]]:
+    """The measured costs of every cell with scores, where the sweep's flags name one."""
+    found: dict[str, dict[str, float]] = {}
+    if not {*file.objectives, *file.at_most, *file.cost_weights} & {*MEASURED}:
+        return found
+    trials: dict[str, list[str]] = {}
+    for state in states:
+        if state.status.used:
+            trials.setdefault(state.cell, []).append(state.name)
+    folds = {cell.cell: int(cell.config.get("evaluation.folds", 0)) for cell in file.cells}
+    for cell, names in trials.items():
+        for cost, value in measured_costs(records, names, folds=folds[cell]).items():
+            found.setdefault(cost, {})[cell] = value
+    return found
 
 
 def with_clusters(sweep: Sweep, given: str | ClusterOf = "") -> Sweep:

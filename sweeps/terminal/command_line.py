@@ -55,6 +55,7 @@ TIES_HELP = (
 )
 VERBOSE = "also print the details: test, correction, seeds, unjudged documents"
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
+OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)")
 _DEFAULTS = {
     signal.SIGINT: signal.default_int_handler,

@@ -196,3 +196,34 @@ def test_a_folder_does_not_stand_in_for_the_collection_of_its_name(tmp_path, mon
     assert capsys.readouterr().err.count("./python-docs names the folder here") == 2
     assert absolute_folder("./python-docs|debias") == f"{tmp_path}/python-docs|debias"
     assert absolute_folder("python-docs-of-mine") == "python-docs-of-mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "law"),
+    [
+        ("--objective nDCG@10", "names the measure that decides, then one cost or more"),
+        ("--objective tokens_per_document,nDCG@10", "names the measure that decides, then"),
+        ("--objective nDCG@10,ms", "unknown cost of --objective 'ms'; .*ms_per_query"),
+        ("--objective nDCG@10,peak_memory,peak_memory", "each cost once"),
+        ("--at-most tokens=5", "unknown cost of --at-most 'tokens'; .*tokens_per_document"),
+        ("--at-most 600", "is written COST=NUMBER"),
+        ("--at-most ms_per_query=0", "must be a number above 0, got '0'"),
+        ("--at-most ms_per_query=nan", "must be a number above 0, got 'nan'"),
+        ("--at-most peak_memory=1,peak_memory=2", "each cost once"),
+        ("--cost-weight peak_memory=-1", "must be a number above 0, got '-1'"),
+        ("--search race --objective nDCG@10,peak_memory", "by the measure on dev alone"),
+        ("--search asha --at-most peak_memory=5", "--at-most needs one of grid, random, tpe"),
+        ("--search-from x", "--search-from needs a search that proposes"),
+        ("--confirm --at-most peak_memory=5", "--confirm uses all settings"),
+    ],
+)
+def test_goals_that_say_nothing_are_refused(words, law):
+    with pytest.raises(BadInput, match=law):
+        parse(words.split(), prog="window_stride.py", description="")
+
+
+def test_goals_are_read_as_typed():
+    words = "--objective nDCG@10,tokens_per_document --at-most peak_memory=5,ms_per_query=2.5"
+    search = parse(words.split(), prog="window_stride.py", description="").search
+    assert search.objectives == ("nDCG@10", "tokens_per_document")
+    assert search.at_most == {"peak_memory": 5, "ms_per_query": 2.5}

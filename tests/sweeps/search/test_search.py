@@ -5,9 +5,10 @@ A finished trial is made up: its folder in the store, with per-query values on d
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import numpy as np
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -17,10 +18,11 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.plan import Plan, PlanLine
+from sweeps.plan.search_options import SearchOutcome
 from sweeps.plan.search_space import Range, Space, parse_range
-from sweeps.search.proposing import Proposal, propose
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Listed, Search, search_class
+from sweeps.search.study import Proposal, importance, propose
 from tests.benchmarks.schedule import Cluster, InPlanOrder, Lengths, clusters, simulated
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
@@ -85,11 +87,21 @@ def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp
     assert {done[cell] for cell in search.race().live} == {6}
 
 
+GOALS = (
+    *("--objective", "nDCG@10,tokens_per_document,ms_per_query"),
+    *("--at-most", "peak_memory=1,tokens_per_document=5000"),
+)
 GENERATIONS = "NSGAIISampler(population_size=2)"
 
 
 @pytest.mark.parametrize(
-    "words", [("race",), ("tpe", "--num-configs", "5"), (GENERATIONS, "--num-configs", "6")]
+    "words",
+    [
+        ("race",),
+        ("tpe", "--num-configs", "5"),
+        ("tpe", "--num-configs", "6", *GOALS),
+        (GENERATIONS, "--num-configs", "6"),
+    ],
 )
 def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, words):
     plan = plan_of("--num-seeds", "4", *SIX, "--search", *words)
@@ -108,7 +120,9 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
         assert (max(generations, default=0) > 0) is (words[0] == GENERATIONS)
 
 
-@pytest.mark.parametrize("words", [("race",), ("tpe", "--num-configs", "5")])
+@pytest.mark.parametrize(
+    "words", [("race",), ("tpe", "--num-configs", "5"), ("tpe", "--num-configs", "5", *GOALS)]
+)
 def test_a_growing_and_shrinking_cluster_changes_no_decision(plan_of, tmp_path, words):
     plan = plan_of("--num-seeds", "4", *SIX, "--search", *words)
     fixed = Player(tmp_path / "fixed", plan, good_small_windows).play(slots=2)
@@ -154,12 +168,80 @@ def test_a_proposal_uses_dev_values_once_ten_have_ended(name):
 
     def proposed(number, values):
         known = [Proposal({"c": i / 10}, {}) for i in range(number)]
-        seen = [(proposal, float(values[i]), True) for i, proposal in enumerate(known)]
+        seen = [
+            (proposal, SearchOutcome((float(values[i]),)), True) for i, proposal in enumerate(known)
+        ]
         return next(propose(name, space, seen, seed=1))
 
     rising, falling = range(10), range(10, 0, -1)
     assert proposed(9, rising) == proposed(9, falling)
     assert proposed(10, rising) != proposed(10, falling)
+
+
+def test_a_proposal_uses_costs_and_limits():
+    """Quality and cost rise together: what lies far up is dear, or over the limit."""
+    space = Space(({},), {"c": Range(0.0, 1.0, log=False, whole=False)})
+
+    def proposed(outcome_of: Callable[[float], SearchOutcome], num_objectives: int) -> float:
+        points = [i / 20 for i in range(20)]
+        seen = [(Proposal({"c": c}, {}), outcome_of(c), True) for c in points]
+        drawn = [
+            next(propose("tpe", space, seen, seed=seed, num_objectives=num_objectives)).values["c"]
+            for seed in range(10)
+        ]
+        return float(np.mean(drawn))
+
+    best = proposed(lambda c: SearchOutcome((c,)), 1)
+    within = proposed(lambda c: SearchOutcome((c,), (c - 0.5,)), 1)
+    assert best > 0.8 and 0.3 < within < 0.6
+    # A front of all points, and one of the cheap half alone, where the dear half gains nothing.
+    half = proposed(lambda c: SearchOutcome((min(c, 0.5), c)), 2)
+    assert half < 0.5
+
+
+def test_a_search_of_several_objectives_is_a_study_of_several(plan_of, tmp_path):
+    words = ("--search", "tpe", "--num-configs", "4", "--num-seeds", "2", *GOALS, *SIX)
+    player = Player(tmp_path, plan_of(*words), good_small_windows)
+    search = player.play()
+    [path] = player.records.folder.glob("search-*.optuna.log")
+    backend = JournalStorage(JournalFileBackend(str(path)))
+    study = optuna.load_study(study_name="window_stride", storage=backend)
+    assert [own.name for own in study.directions] == ["MAXIMIZE", "MINIMIZE", "MINIMIZE"]
+    tokens = [cell.chunks.tokens_per_document for cell in search.plan.cells[1:]]
+    assert [trial.values[1] for trial in study.trials] == tokens
+    # A second for the 12 queries that `leave` makes up, of a trial of a byte.
+    assert {trial.values[2] for trial in study.trials} == {1000 / 12}
+    assert {trial.system_attrs["constraints"][0] for trial in study.trials} == {2**-20 - 1}
+
+
+def test_what_reads_more_tokens_than_allowed_never_runs(plan_of, tmp_path):
+    free = plan_of(*SIX)
+    chunked = [cell for cell in free.cells if cell.config.model.name == "maxp"]
+    tokens = sorted(cell.chunks.tokens_per_document for cell in chunked)
+    limit = f"tokens_per_document={tokens[2]:g}"
+    for words in ((), ("--search", "tpe", "--num-configs", "6")):
+        plan = plan_of("--num-seeds", "1", *words, *SIX, "--at-most", limit)
+        search = Player(tmp_path / str(len(words)), plan, good_small_windows).play()
+        read = [trial.cell.chunks.tokens_per_document for trial in search.decision.wanted[1:]]
+        assert len(read) >= 2 and max(read) <= tokens[2]
+    assert any(limit in own.reason for own in plan_of(*SIX, "--at-most", limit).removed)
+    none = ("--search", "tpe", "--num-configs", "6", "--at-most", "tokens_per_document=1")
+    with pytest.raises(BadInput, match="no configuration can run: reads"):
+        Player(tmp_path / "none", plan_of(*none, *SIX), good_small_windows).begin()
+
+
+def test_the_setting_that_decides_is_the_important_one():
+    """`a` decides, `b` does nothing, and seed 3 alone says the opposite."""
+    space = Space(tuple({"a": a, "b": b} for a in range(4) for b in range(4)))
+    points = {str(own): Proposal(own, {}) for own in space.points}
+    values = {
+        cell: {seed: float(own.values["b" if seed == 3 else "a"]) for seed in (1, 2, 3)}
+        for cell, own in points.items()
+    }
+    first, second = importance(space, points, values)
+    assert (first["setting"], second["setting"]) == ("a", "b")
+    assert first["by_seed"][0] > 0.9 > first["share"] > 0.5 and first["by_seed"][2] < 0.1
+    assert importance(space, dict([*points.items()][:9]), dict([*values.items()][:9])) == []
 
 
 def test_infeasible_and_repeated_points_are_never_proposed(plan_of, tmp_path):

@@ -8,7 +8,9 @@ import pytest
 
 from sweeps.commands.export import WINNER, _spelled
 from sweeps.commands.status import _best
+from sweeps.findings.analysis import analyse
 from sweeps.launch import confirmation
+from sweeps.report.headline import headline
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep
 from sweeps.systems.choice import choose
 from sweeps.systems.derived import with_interpolated
@@ -74,6 +76,38 @@ def test_among_equals_the_cheaper_comes_first_if_all_costs_are_known(sweep, monk
     assert choices(with_costs(tied, costs), monkeypatch) == {NAMES[-1]}
     del costs[NAMES[2]]
     assert choices(with_costs(tied, costs), monkeypatch) == {NAMES[1]}
+
+
+def test_limits_and_weights_of_costs_decide_for_every_way_out(sweep, monkeypatch):
+    """Means rise by .1 and tokens by 100 from system to system."""
+    dev = with_dev(sweep, {name: 0.1 * place for place, name in enumerate(NAMES)} | {NAMES[0]: -1})
+    dear = with_costs(dev, {name: 100.0 * place for place, name in enumerate(NAMES)})
+
+    def stated(**goals: dict[str, float]) -> Sweep:
+        return replace(dear, about=replace(dear.about, **goals))
+
+    def choice(**goals: float) -> set[str]:
+        named = {name: {"tokens_per_document": value} for name, value in goals.items()}
+        return choices(stated(**named), monkeypatch)
+
+    assert choice() == choice(at_most=400) == {NAMES[4]}
+    assert choice(at_most=399) == choice(at_most=300) == {NAMES[3]}
+    assert choice(cost_weights=0.00099) == {NAMES[4]}
+    assert choice(cost_weights=0.00101) == {NAMES[1]}
+    assert choice(cost_weights=0.00099, at_most=250) == {NAMES[2]}
+    assert choose(stated(at_most={"ms_per_query": 5.0})) is None  # nobody has measured it
+    text = headline(analyse(stated(at_most={"ms_per_query": 5.0}))).sentence
+    assert text == "Nothing was chosen: every finished system is over a limit of cost."
+
+
+def test_the_gain_after_the_choice_chooses_by_the_same_weights(sweep):
+    """Without the cheap system's weight the choice among the other seeds would be another one."""
+    dev = with_dev(sweep, dict.fromkeys(NAMES, 0.0) | {NAMES[1]: 0.5, NAMES[2]: 0.6})
+    dear = with_costs(dev, dict.fromkeys(NAMES, 0.0) | {NAMES[2]: 100.0})
+    weighed = replace(dear, about=replace(dear.about, cost_weights={"tokens_per_document": 0.01}))
+    analysis = analyse(weighed)
+    assert analysis.chosen and analysis.chosen.system == NAMES[1]
+    assert analysis.gain_after_choice == pytest.approx(analysis.chosen.delta)
 
 
 def test_an_eliminated_cell_is_never_chosen(sweep, monkeypatch):
