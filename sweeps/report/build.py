@@ -102,7 +102,7 @@ def _write_report(
         analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.about.sweep}", over=over
     )
     if over:
-        files |= {f"{SETS}/{name}": own for name, own in comparison_files(over).items()}
+        files |= {f"{SETS}/{name}": content for name, content in comparison_files(over).items()}
     if sweep.serving and sweep.serving.file:
         files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
     if stated := chunking(analysis):

@@ -35,10 +35,10 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     `compact` table has means and letters alone."""
     rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.tests.alpha
     first = analysis.sweep.measures[0]
-    own = [row for row in rows if row.is_cell]
-    seeds = [row.num_used for row in own if row.cell.cell not in fixed]
+    cells = [row for row in rows if row.is_cell]
+    seeds = [row.num_used for row in cells if row.cell.cell not in fixed]
     named = [row.label for row in rows if row.cell.cell in fixed]
-    comparisons = _comparisons(own)
+    comparisons = _comparisons(cells)
     spread = not compact and any(not math.isnan(row.deviation(first)) for row in rows)
     text = "Mean ± SD" if spread else "Mean"
     if seeds:
@@ -86,10 +86,10 @@ def mean_sentence(analysis: Analysis) -> str:
     if not analysis.means:
         return ""
     trained = [cell.cell for cell in sweep.cells if cell.cell not in sweep.deterministic]
-    own = [sweep.label(cell) for cell in trained if cell in sweep.separate_runs]
+    separate = [sweep.label(cell) for cell in trained if cell in sweep.separate_runs]
     text = f"Mean: {len(sweep.collections)} collections of equal weight, fixed"
-    if own:
-        whose = "runs" if len(own) == len(trained) else f"runs of {names_text(own)}"
+    if separate:
+        whose = "runs" if len(separate) == len(trained) else f"runs of {names_text(separate)}"
         text += f"; {whose} trained on each collection"
     elif trained:
         text += "; the same runs on every collection"
@@ -124,7 +124,7 @@ def notes(analysis: Analysis) -> list[str]:
         )
     elif not sweep.third_party:
         collapsed, failed = (
-            sum(len(cell.seeds(*fates)) for cell in cells) for fates in (["collapsed"], LOST)
+            sum(len(cell.seeds(*statuses)) for cell in cells) for statuses in (["collapsed"], LOST)
         )
         used, launched = sum(c.num_used for c in cells), sum(c.num_launched for c in cells)
         kept = " (collapsed trials are kept)" * bool(collapsed)
@@ -274,8 +274,8 @@ def _legend(analysis: Analysis, *, decided: bool) -> str:
         if isinstance(slot, str):
             text = label(slot)
         else:
-            own = dict.fromkeys(map(label, slot.values()))
-            text = f"the system's own baseline ({', '.join(own)})"
+            baselines = dict.fromkeys(map(label, slot.values()))
+            text = f"the system's own baseline ({', '.join(baselines)})"
         parts.append(f"{mark}/{mark.upper()}: {text}" if decided else f"{mark}: {text}")
     return "; ".join(parts)
 

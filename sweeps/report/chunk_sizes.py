@@ -65,7 +65,7 @@ def left_out(analysis: Analysis) -> str:
     """The sizes in common use that were not tested, and why; "" where all were."""
     indexes = analysis.sweep.indexes
     limit = next(iter(indexes.values())).figures["largest_window"]
-    tested = {(own.window, own.overlap) for own in indexes.values() if own.is_plain}
+    tested = {(index.window, index.overlap) for index in indexes.values() if index.is_plain}
     above = [usual_label(*usual) for usual in USUAL if usual[0] > limit]
     others = [usual_label(*u) for u in USUAL if u[0] <= limit and u not in tested]
     parts = []
@@ -89,16 +89,16 @@ def cost_table(analysis: Analysis) -> Table:
     """A row for every index."""
     rows = []
     for cell, facts in analysis.sweep.indexes.items():
-        own = facts.figures
-        sizes = [size_text(own["bytes"] * size // 4) for size in BYTES.values()]
+        figures = facts.figures
+        sizes = [size_text(figures["bytes"] * size // 4) for size in BYTES.values()]
         rows.append(
             [
                 analysis.sweep.label(cell),
-                f"{own['vectors_per_document']:.1f}",
+                f"{figures['vectors_per_document']:.1f}",
                 *sizes,
-                f"{own['tokens'] / 1e6:.2f} M",
-                f"{own['ms_per_query']:.1f}",
-                f"{own['ms_per_query_p95']:.1f}",
+                f"{figures['tokens'] / 1e6:.2f} M",
+                f"{figures['ms_per_query']:.1f}",
+                f"{figures['ms_per_query_p95']:.1f}",
             ]
         )
     heading = "index", "vectors/doc", *BYTES, "tokens", "ms/query", "p95"
@@ -127,8 +127,8 @@ def evidence_scores(analysis: Analysis) -> dict[int, pd.DataFrame]:
     for cell, facts in sweep.indexes.items():
         for budget, values in facts.evidence.items():
             rows = tables.setdefault(budget, [])
-            own = {"cell": cell, "seed": 1, "measure": "evidence", "split": sweep.split}
-            rows += [{**own, "query_id": q, "value": v} for q, v in values.items() if q in tested]
+            row = {"cell": cell, "seed": 1, "measure": "evidence", "split": sweep.split}
+            rows += [{**row, "query_id": q, "value": v} for q, v in values.items() if q in tested]
     return {budget: pd.DataFrame(rows) for budget, rows in sorted(tables.items()) if rows}
 
 
@@ -139,8 +139,8 @@ def evidence_table(analysis: Analysis) -> Table | None:
     if not scores:
         return None
     columns, cells, count = [], [*analysis.sweep.indexes], 0
-    for own in scores.values():
-        matrix = score_matrix(own, measure="evidence", cells=cells)
+    for evidence in scores.values():
+        matrix = score_matrix(evidence, measure="evidence", cells=cells)
         matrix = in_clusters(analysis.sweep, matrix)
         best = best_set(matrix, alpha=analysis.sweep.tests.alpha, deterministic=cells)
         columns.append((matrix, set(best.judged)))
@@ -170,8 +170,8 @@ def results(analysis: Analysis) -> dict[str, Any]:
     if not sweep.indexes:
         return {}
     means = {
-        budget: own.groupby("cell", observed=True)["value"].mean().to_dict()
-        for budget, own in evidence_scores(analysis).items()
+        budget: table.groupby("cell", observed=True)["value"].mean().to_dict()
+        for budget, table in evidence_scores(analysis).items()
     }
     rows = [
         {
@@ -218,7 +218,7 @@ def _with_first_stage(analysis: Analysis, choice: Choice) -> WithFirstStage | No
     if not choice.is_mixed:
         return None
     row = next(row for row in analysis.interpolated if row.name == choice.system)
-    alphas = [alpha for own in row.alphas.values() for alpha in own]
+    alphas = [alpha for of_seed in row.alphas.values() for alpha in of_seed]
     return WithFirstStage(
         name=analysis.sweep.first_stage_name,
         alpha=alphas[0] if alphas else None,

@@ -171,10 +171,10 @@ def legend(figure: Figure, columns: int = 2) -> None:
     """The legend of all labelled marks, above the axes; in one column where names are too long for
     several."""
     for ncols in dict.fromkeys((columns, 1)):
-        own = figure.legend(loc="outside upper left", ncols=ncols, frameon=False, fontsize=9)
-        if ncols == 1 or own.get_window_extent().width <= figure.bbox.width:
+        box = figure.legend(loc="outside upper left", ncols=ncols, frameon=False, fontsize=9)
+        if ncols == 1 or box.get_window_extent().width <= figure.bbox.width:
             return
-        own.remove()
+        box.remove()
 
 
 def hint(artist: Artist, text: str) -> None:

@@ -157,12 +157,12 @@ def _in_words(
     known: CostsOfRows,
 ) -> str:
     """The figure for those who do not see it: a line for each system."""
-    said = []
+    lines = []
     for row in rows:
         test = tested.get(row.name)
         parts = [f"{signed(test.delta)} {range_text(*_interval(test))}" if test else "no test"]
         parts += ["not distinguishable from the best"] * (row.name in members)
         if row.name in known.of:
             parts.append(f"{cost_number(known.of[row.name])} {known.unit}")
-        said.append(f"{row.label}: {', '.join(parts)}")
-    return f"{'; '.join(said)}."
+        lines.append(f"{row.label}: {', '.join(parts)}")
+    return f"{'; '.join(lines)}."

@@ -64,7 +64,7 @@ class MeasuredRun:
             >>> ranksweep.measure({"q1": {"d1": 2.0}}, {"q1": {"d1": 1}}, ["RR", "P@1"]).means
             {'RR': 1.0, 'P@1': 1.0}
         """
-        return {name: float(own.mean()) for name, own in self._values()}
+        return {name: float(values.mean()) for name, values in self._values()}
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -80,12 +80,14 @@ class MeasuredRun:
             0      RR  0.75   -2.43     3.93        2
         """
         rows = []
-        for name, own in self._values():
+        for name, values in self._values():
             # Without variance over queries Student's t has no scale and says nothing.
-            varies = len(own) > 1 and np.ptp(own) > 0
-            half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
+            varies = len(values) > 1 and np.ptp(values) > 0
+            half = stats.t.ppf(0.975, len(values) - 1) * values.std() / len(values) ** 0.5
             half = float(half) if varies else np.nan
-            rows.append((name, own.mean(), own.mean() - half, own.mean() + half, len(own)))
+            rows.append(
+                (name, values.mean(), values.mean() - half, values.mean() + half, len(values))
+            )
         return pd.DataFrame(rows, columns=["measure", "mean", "ci_low", "ci_high", "queries"])
 
     def _values(self) -> Iterator[tuple[str, "pd.Series[float]"]]:
@@ -115,7 +117,7 @@ def measured_run(
     judged = {query_id: ranked.run[query_id] for query_id in qrels if query_id in ranked.run}
     if num_tied(judged, TREC_EVAL):  # in single precision: ties by either rule
         moved = {
-            ("", name): own for name, own in means_by_rules(qrels, judged, names, ties).items()
+            ("", name): means for name, means in means_by_rules(qrels, judged, names, ties).items()
         }
         notes += tie_notes(num_tied(judged, ties), ties, moved, DIGITS)
     return MeasuredRun(values.reset_index(drop=True), tuple(notes))
@@ -134,8 +136,8 @@ def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
     if extra := len(run.keys() - qrels.keys()):
         yield f"Ranked queries without a judgment, excluded: {extra}."
     yield from (f"Note: {note}" for note in order_notes(ranked))
-    if own := own_ids(run, qrels):
-        yield f"Note: {own}"
+    if note := own_ids(run, qrels):
+        yield f"Note: {note}"
     if depth := judged_depth(qrels, run):
         yield f"Note: {depth_note(depth, 'the run')}."
     if number := num_without_relevant(qrels):

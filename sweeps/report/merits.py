@@ -36,9 +36,9 @@ def costs(analysis: Analysis) -> CostsOfRows:
     if "eval_seconds" not in sweep.trials:
         return CostsOfRows({})
     groups = sweep.used.groupby("cell", observed=True)["eval_seconds"]
-    own = {str(cell): values for cell, values in groups if cell in cells and values.mean() > 0}
-    means = {cell: float(values.mean()) for cell, values in own.items()}
-    ends = {cell: (float(values.min()), float(values.max())) for cell, values in own.items()}
+    seconds = {str(cell): values for cell, values in groups if cell in cells and values.mean() > 0}
+    means = {cell: float(values.mean()) for cell, values in seconds.items()}
+    ends = {cell: (float(values.min()), float(values.max())) for cell, values in seconds.items()}
     unit = "seconds to evaluate a run"
     return CostsOfRows(_of_rows(analysis, means), unit, _of_rows(analysis, ends))
 
@@ -47,23 +47,23 @@ def _of_rows(analysis: Analysis, of: Mapping[str, T]) -> dict[str, T]:
     return {r.name: of[r.of or r.name] for r in analysis.rows if (r.of or r.name) in of}
 
 
-def merits(analysis: Analysis, said: Headline) -> list[Merit]:
+def merits(analysis: Analysis, headline: Headline) -> list[Merit]:
     """Those of the choice; none of a smoke test."""
     sweep = analysis.sweep
-    if not said.system or said.mean is None:
+    if not headline.system or headline.mean is None:
         return []
     alone = ""
-    if said.mean_alone is not None:
-        alone = f"{number(said.mean_alone, sweep.digits)} without {sweep.first_stage_name}"
-    mean = number(said.mean, sweep.digits)
+    if headline.mean_alone is not None:
+        alone = f"{number(headline.mean_alone, sweep.digits)} without {sweep.first_stage_name}"
+    mean = number(headline.mean, sweep.digits)
     found = [Merit(f"{sweep.primary} on {sweep.split}", mean, detail=alone)]
     gain = analysis.gain_after_choice
     if not math.isnan(gain):
-        name = f"Gain over {sweep.label(said.reference)}, allowing for the choice"
+        name = f"Gain over {sweep.label(headline.reference)}, allowing for the choice"
         found.append(Merit(name, signed(gain, sweep.digits)))
     known = costs(analysis)
-    if said.system in known.of:
-        found.append(_cost(analysis, said.system, known))
+    if headline.system in known.of:
+        found.append(_cost(analysis, headline.system, known))
     return found
 
 

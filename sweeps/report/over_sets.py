@@ -38,9 +38,9 @@ def over_sets(sweep: Sweep, uri: str = "") -> OverSets | None:
     where = uri or sweep.stored.uri
     folders, left_out = {where: runs_of(sweep, where, all_rows=True)}, []
     for name, folder in sweep.about.test_sets.items():
-        beside = f"{where.rpartition('/')[0]}/{folder}"
-        if held := _of_set(beside):
-            folders[beside] = held
+        uri_of_set = f"{where.rpartition('/')[0]}/{folder}"
+        if held := _of_set(uri_of_set):
+            folders[uri_of_set] = held
         else:
             left_out.append(f"{name}: no trial has finished there")
     if len(folders) < 2:
@@ -62,8 +62,8 @@ def over_sets(sweep: Sweep, uri: str = "") -> OverSets | None:
 def _of_set(where: str) -> Held:
     """The runs on a test set; none where it was not begun."""
     with suppress(NoSweep), opened(where) as records:
-        own = with_interpolated(load_sweep(records))
-        return {} if own.scores.empty else runs_of(own, where, all_rows=True)
+        sweep = with_interpolated(load_sweep(records))
+        return {} if sweep.scores.empty else runs_of(sweep, where, all_rows=True)
     return {}
 
 
@@ -72,14 +72,14 @@ def _on_all(held: list[Held]) -> tuple[dict[str, list[TrainingRun]], list[str]]:
     systems: dict[str, list[TrainingRun]] = {}
     lacking, fewer = [], []
     for label in held[0]:
-        seeds = [{run.seed for run in own.get(label, ())} for own in held]
+        seeds = [{run.seed for run in runs.get(label, ())} for runs in held]
         shared = set.intersection(*seeds)
         if not shared:
             lacking.append(label)
             continue
-        if any(own != shared for own in seeds):
+        if any(numbers != shared for numbers in seeds):
             fewer.append(f"{label} ({numbered(len(shared), 'seed')})")
-        systems[label] = [run for own in held for run in own[label] if run.seed in shared]
+        systems[label] = [run for runs in held for run in runs[label] if run.seed in shared]
     notes = []
     if lacking:
         notes.append(f"Not on every set, so not in this table: {names_text(lacking)}.")
@@ -90,9 +90,9 @@ def _on_all(held: list[Held]) -> tuple[dict[str, list[TrainingRun]], list[str]]:
 
 def _baselines(sweep: Sweep, systems: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the sweep's own table, as far as they are on all sets."""
-    own = [sweep.label(sweep.baseline)]
-    own += [sweep.first_stage.label] if sweep.first_stage else []
-    return tuple(label for label in own if label in systems) or (next(iter(systems)),)
+    labels = [sweep.label(sweep.baseline)]
+    labels += [sweep.first_stage.label] if sweep.first_stage else []
+    return tuple(label for label in labels if label in systems) or (next(iter(systems)),)
 
 
 def _tests(sweep: Sweep, systems: Mapping[str, list[TrainingRun]]) -> TestOptions:
@@ -103,24 +103,24 @@ def _tests(sweep: Sweep, systems: Mapping[str, list[TrainingRun]]) -> TestOption
         for runs in systems.values()
         if not all(run.deterministic for run in runs)
     }
-    own = sweep.about.tests
+    tests = sweep.about.tests
     return TestOptions(
         alpha=sweep.tests.alpha,  # of its look
         correction=sweep.tests.correction,
-        correct_over=own.correct_over,
-        margin=own.margin,
-        paired_seeds=own.paired_seeds and len(seeds) == 1,
+        correct_over=tests.correct_over,
+        margin=tests.margin,
+        paired_seeds=tests.paired_seeds and len(seeds) == 1,
     )
 
 
 def _compared(found: RunSystems, sweep: Sweep, left_out: tuple[str, ...]) -> OverSets:
     """The tested table; its choice is that of the sweep, made on dev, where it is on all sets."""
-    own, chosen = found.sweep, choose(sweep)
-    about = own.about
-    if chosen and chosen.label in {cell.label for cell in own.cells}:
+    together, chosen = found.sweep, choose(sweep)
+    about = together.about
+    if chosen and chosen.label in {cell.label for cell in together.cells}:
         facts = {name: getattr(chosen, name) for name in ("label", "mean", "num_candidates")}
         about = replace(about, chosen=facts)
     about = replace(about, question=f"{sweep.question.rstrip('?')}, over all test sets?")
-    own = replace(own, about=about, notes=(*left_out, *own.notes))
-    analysis = with_unjudged(analyse(own))
-    return OverSets(**{**vars(found), "sweep": own}, analysis=analysis, left_out=left_out)
+    together = replace(together, about=about, notes=(*left_out, *together.notes))
+    analysis = with_unjudged(analyse(together))
+    return OverSets(**{**vars(found), "sweep": together}, analysis=analysis, left_out=left_out)

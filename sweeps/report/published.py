@@ -37,11 +37,11 @@ def published(sweep: Sweep) -> Values:
                         collection == sweep.about.collection.get("name")
                         and measure in sweep.measures
                         and all(
-                            cell.config.get(n, v) == v for own in trials for n, v in own.items()
+                            cell.config.get(n, v) == v for trial in trials for n, v in trial.items()
                         )
                     ):
-                        own = values.setdefault(cell.cell, {}).setdefault(measure, [])
-                        own += [f"{value} ({printed.source})"] * (value != "-")
+                        texts = values.setdefault(cell.cell, {}).setdefault(measure, [])
+                        texts += [f"{value} ({printed.source})"] * (value != "-")
     return values
 
 
@@ -49,27 +49,27 @@ def with_reference(values: Values, analysis: Analysis) -> Values:
     """The values with those of the sweep's own file, each with whether it lies inside the interval
     of our mean, queries and seeds random."""
     sweep = analysis.sweep
-    for own in (Published(**row) for row in sweep.about.published):
+    for row in (Published(**row) for row in sweep.about.published):
         if (
-            own.collection != sweep.about.collection.get("name")
-            or own.measure not in sweep.measures
+            row.collection != sweep.about.collection.get("name")
+            or row.measure not in sweep.measures
         ):
             continue
         for cell in sweep.cells:
             backbone = {"model.backbone": sweep.about.backbone.get("name")}
             system = {**backbone, **cell.config, **cell.settings}
-            if own.settings.items() <= system.items():
-                values.setdefault(cell.cell, {}).setdefault(own.measure, []).append(
-                    f"{values_text(own)} ({own.source}; {_agreement(analysis, cell.cell, own)})"
+            if row.settings.items() <= system.items():
+                values.setdefault(cell.cell, {}).setdefault(row.measure, []).append(
+                    f"{values_text(row)} ({row.source}; {_agreement(analysis, cell.cell, row)})"
                 )
     return values
 
 
-def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
+def _agreement(analysis: Analysis, cell: str, row: Published) -> str:
     """`2 of 5 inside our 95% interval [0.471, 0.502]`; a mean is its difference from 0."""
-    if own.differs:
-        return f"not comparable: {own.differs}"
-    matrix, sweep = analysis.cell_scores.plain.get(own.measure), analysis.sweep
+    if row.differs:
+        return f"not comparable: {row.differs}"
+    matrix, sweep = analysis.cell_scores.plain.get(row.measure), analysis.sweep
     if matrix is None or cell not in matrix.scores:
         return "this cell has not finished"
     scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)
@@ -77,20 +77,20 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
     low, high = confidence_interval(test, 1 - sweep.tests.alpha)
     if math.isnan(low):
         return "this cell has one training run, so no interval"
-    inside = sum(low <= value <= high for value in own.values)
-    many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
-    ours = f"our {level_text(sweep.tests.alpha)} interval {range_text(low, high)}"
-    return f"{many}inside {ours}"
+    inside = sum(low <= value <= high for value in row.values)
+    many = f"{inside} of {len(row.values)} " if len(row.values) > 1 else "" if inside else "not "
+    interval = f"our {level_text(sweep.tests.alpha)} interval {range_text(low, high)}"
+    return f"{many}inside {interval}"
 
 
 def _is_same(
     sweep: Sweep, cell: Cell, model: str, encoder: str, settings: Mapping[str, Any]
 ) -> bool:
     """True if a cell is a row's system; windows that are not swept are taken to be the row's."""
-    own = cell.settings.get("model.backbone", sweep.about.backbone.get("name"))
+    name = cell.settings.get("model.backbone", sweep.about.backbone.get("name"))
     return (
         cell.settings.get("model.name") == model
-        and encoder in (own, ANY)
+        and encoder in (name, ANY)
         and all(
             cell.settings.get(name, value if name in _WINDOWS else None) == value
             for name, value in settings.items()
@@ -135,4 +135,4 @@ def published_lines(analysis: Analysis) -> list[str]:
 def _text(analysis: Analysis, cell: str) -> str:
     """`nDCG@10 .647 (Boytsov et al. 2022, Table 4)`, several separated by commas."""
     values = (analysis.published or {}).get(cell, {})
-    return "; ".join(f"{measure} {value}" for measure, own in values.items() for value in own)
+    return "; ".join(f"{measure} {value}" for measure, texts in values.items() for value in texts)

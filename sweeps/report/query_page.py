@@ -78,13 +78,15 @@ def _documents(
     lists = [run.get(query_id, []) for run in (*system, *base)]
     rank_of = [{doc_id: at for at, doc_id in enumerate(ranking, start=1)} for ranking in lists]
     first = {doc_id for ranking in lists for doc_id in ranking[:_FIRST]}
-    weight = {doc_id: sum(1 / own[doc_id] for own in rank_of if doc_id in own) for doc_id in first}
+    weight = {
+        doc_id: sum(1 / ranks[doc_id] for ranks in rank_of if doc_id in ranks) for doc_id in first
+    }
     documents = sorted(first, key=lambda doc_id: (-weight[doc_id], doc_id))[:_MOST_DOCUMENTS]
     return {
         doc_id: (
             judged.get(doc_id),
-            [own.get(doc_id) for own in rank_of[: len(system)]],
-            [own.get(doc_id) for own in rank_of[len(system) :]],
+            [ranks.get(doc_id) for ranks in rank_of[: len(system)]],
+            [ranks.get(doc_id) for ranks in rank_of[len(system) :]],
         )
         for doc_id in documents
     }
@@ -129,8 +131,8 @@ def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         texts = parsed_json((folder / TEXTS).read_bytes()) if folder else {}
         return {
-            query_id: (str(own["text"]), {str(d): str(t) for d, t in own["passages"].items()})
-            for query_id, own in texts.items()
+            query_id: (str(query["text"]), {str(d): str(t) for d, t in query["passages"].items()})
+            for query_id, query in texts.items()
         }
     return {}
 

@@ -37,7 +37,7 @@ def rank_rows(analysis: Analysis) -> list[RankRow]:
             alpha=analysis.sweep.tests.alpha,
             deterministic=analysis.sweep.deterministic,
         )
-        group_of = {cell: n for n, own in enumerate(ranks.groups, start=1) for cell in own}
+        group_of = {cell: n for n, group in enumerate(ranks.groups, start=1) for cell in group}
         rows += [
             RankRow(measure, cell, low, high, group_of[cell])
             for cell, (low, high) in ranks.intervals.items()

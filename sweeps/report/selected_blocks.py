@@ -16,7 +16,8 @@ _EDGES = [f"{100 * at // TENTHS}-{100 * (at + 1) // TENTHS} %" for at in range(T
 def selected_results(sweep: Sweep) -> dict[str, Any]:
     """The counts of each system, and the share of its selected blocks in each tenth."""
     return {
-        cell: asdict(own) | {"tenths": own.tenths} for cell, own in sweep.selected_blocks.items()
+        cell: asdict(blocks) | {"tenths": blocks.tenths}
+        for cell, blocks in sweep.selected_blocks.items()
     }
 
 
@@ -25,11 +26,11 @@ def selected_table(sweep: Sweep) -> Table:
     rows = [
         (
             sweep.label(cell),
-            f"{sum(own.documents.values()):,}",
-            f"{own.whole:,}",
-            *(f"{100 * share:.1f}" for share in own.tenths),
+            f"{sum(blocks.documents.values()):,}",
+            f"{blocks.whole:,}",
+            *(f"{100 * share:.1f}" for share in blocks.tenths),
         )
-        for cell, own in sweep.selected_blocks.items()
+        for cell, blocks in sweep.selected_blocks.items()
     ]
     return table(
         ["system", "read in part", "all blocks", *_EDGES],
@@ -47,8 +48,8 @@ def selected_plot(sweep: Sweep) -> Drawing:
     axes = figure.add_subplot()
     grid(axes, "y")
     edges = [at / TENTHS for at in range(TENTHS + 1)]
-    for (cell, own), colour in zip(sweep.selected_blocks.items(), DRAWN, strict=False):
-        shares = [100 * share for share in own.tenths]
+    for (cell, blocks), colour in zip(sweep.selected_blocks.items(), DRAWN, strict=False):
+        shares = [100 * share for share in blocks.tenths]
         axes.stairs(shares, edges, baseline=None, color=colour, lw=1.6, label=sweep.label(cell))
     axes.axhline(100 / TENTHS, color=GREY, lw=1, ls=":", label="by chance")
     axes.set(xlabel="place in the document", ylabel="selected blocks, %", xlim=(0, 1))

@@ -126,7 +126,7 @@ def latex(shown: Table, label: str = "") -> str:
         [cell.letters for cell in column]
         for column in zip(*(r.cells for r in shown.rows), strict=True)
     ]
-    widest = [tuple(max(slot, key=len) for slot in zip(*own, strict=True)) for own in letters]
+    widest = [tuple(max(slot, key=len) for slot in zip(*column, strict=True)) for column in letters]
     lines = [f"% {line}" for note in shown.notes for line in wrapped(note, WIDTH)]
     kind = "table*" if _latex_width(shown) > COLUMN else "table"
     lines += [rf"\begin{{{kind}}}", r"\centering"]

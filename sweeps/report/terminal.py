@@ -61,10 +61,10 @@ def answer_lines(
     found, step = headline(analysis), next_step(analysis, where)
     after = [*(step.lines[1:] if step else []), *ending]
     if verbose:
-        said = [found.text, cost_text(found), *analysis.sweep.notes, *warnings_of(analysis)]
+        sentences = [found.text, cost_text(found), *analysis.sweep.notes, *warnings_of(analysis)]
         shown = terminal_lines(finding_table(findings(analysis), analysis.sweep.digits), (0, 1, 2))
         why = step.why if step else ""
-        above = [line for text in filter(None, said) for line in wrapped(text)]
+        above = [line for text in filter(None, sentences) for line in wrapped(text)]
         return [*above, "", *shown, "", *(wrapped(why) if why else []), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
@@ -92,7 +92,7 @@ def fates_in_brief(analysis: Analysis) -> str:
     """`Trials: 2 failed, 1 collapsed.`; "" where every trial finished."""
     sweep = analysis.sweep
     lost = {} if sweep.third_party else lost_seeds(analysis.cells)
-    parts = [f"{sum(map(len, own.values()))} {words}" for words, own in lost.items()]
+    parts = [f"{sum(map(len, labels.values()))} {words}" for words, labels in lost.items()]
     stopped = "The sweep ended early. " if sweep.about.stopped else ""
     return f"{stopped}Trials: {', '.join(parts)}." if parts else stopped.strip()
 
@@ -118,13 +118,13 @@ def fitting_lines(
 ) -> list[str]:
     """The table of a measure in the terminal's width: with as many `others` as fit beside it, and
     without the columns of `_NARROW` where it is too wide; a line names what is left out."""
-    further = [own for own in analysis.sweep.measures if own != measure] if others else []
+    further = [other for other in analysis.sweep.measures if other != measure] if others else []
     shown = [measure_table(analysis, measure, further[:n]) for n in range(len(further), 0, -1)]
     shown += [
         measure_table(analysis, measure, before=before, without=_NARROW[:n])
         for n in range(len(_NARROW) + 1)
     ]
-    fits = next((own for own in shown if _fits(terminal_lines(own))), shown[-1])
+    fits = next((table for table in shown if _fits(terminal_lines(table))), shown[-1])
     return [*terminal_lines(fits), *_left_out(shown[0], fits)]
 
 
@@ -134,7 +134,7 @@ _NARROW = ("p queries", "seeds", "interval")
 
 def _left_out(whole: Table, fits: Table) -> list[str]:
     """The line that names the columns of the whole table for which there is no room."""
-    names = [own for own in whole.heading if own not in (*fits.heading, "p", "p both")]
+    names = [column for column in whole.heading if column not in (*fits.heading, "p", "p both")]
     text = f"Left out in {terminal_columns()} columns: {', '.join(names)}."
     return ["", *wrapped(text)] if names else []
 
@@ -154,7 +154,7 @@ def measure_table(
     """A measure of every system, its difference and test, and the means of `others`; without others
     the p of both tests fit. `before` are other measures {measure: heading} that stand before this
     one; `without` are columns of `_NARROW` that are left out."""
-    sweep, fates = analysis.sweep, analysis.sweep.about.eliminated
+    sweep, eliminated = analysis.sweep, analysis.sweep.about.eliminated
     scores = Scores(analysis.rows, analysis.slots, sweep.tests.alpha, sweep.digits)
 
     gains = analysis.gains if measure == sweep.primary else {}
@@ -171,7 +171,7 @@ def measure_table(
         if row.is_baseline:
             return "baseline"
         same = f"= {row.same_as}" if row.same_as else MISSING
-        return fate_word(sweep) if row.cell.cell in fates else same
+        return fate_word(sweep) if row.cell.cell in eliminated else same
 
     def seeds(row: System) -> str:
         return str(row.num_used) if sweep.third_party else row.seeds_text
@@ -185,7 +185,7 @@ def measure_table(
         Column("system", lambda row: row.label, "l"),
         *[Column("runs" if sweep.third_party else "seeds", seeds)]
         * ("seeds" not in without and analysis.has_seeds),
-        *(scores.column(own, heading=head) for own, head in (before or {}).items()),
+        *(scores.column(key, heading=head) for key, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("Δ", difference),
         *[Column(f"{level_text(sweep.tests.alpha)} interval", interval)]
@@ -212,7 +212,7 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     scores, lines = Scores(analysis.rows, analysis.slots, sweep.tests.alpha, sweep.digits), []
     for at in range(0, len(headings), _BLOCK):
         block = [*headings.items()][at : at + _BLOCK]
-        columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]
+        columns = [scores.column(key, heading=shortened(head, 13)) for key, head in block]
         names = Column("system", lambda row: row.label, "l")
         lines += [*terminal_lines(drawn(analysis.rows, [names, *columns])), ""]
     return [*lines, *fitting_lines(analysis, mean, before={})]
