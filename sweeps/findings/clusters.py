@@ -77,8 +77,10 @@ def _shared(analysis: Analysis) -> tuple[int, int, str] | None:
     matrix = next(iter(analysis.means.values()), None)
     if matrix is None:
         return None
-    own = [analysis.cell_scores.plain[name] for name in next(iter(analysis.sweep.means.values()))]
-    total = sum(len(one.query_ids) for one in own)
+    matrices = [
+        analysis.cell_scores.plain[name] for name in next(iter(analysis.sweep.means.values()))
+    ]
+    total = sum(len(one.query_ids) for one in matrices)
     known = "texts" if analysis.sweep.query_keys else "ids"
     return (total, matrix.num_queries, known) if matrix.num_queries < total else None
 
@@ -116,16 +118,17 @@ def sharing_found(
 ) -> tuple[float, str]:
     """The largest design effect of the pairs of systems where many queries share relevant documents
     (`of`, their clusters), and the warning; 0 and "" elsewhere."""
-    own = {query_id: of[query_id] for query_id in matrix.query_ids}
-    if not (together := share_documents(own)):
+    clusters = {query_id: of[query_id] for query_id in matrix.query_ids}
+    if not (together := share_documents(clusters)):
         return 0.0, ""
-    mean, names = {c: own.mean(axis=0) for c, own in matrix.scores.items()}, [*own.values()]
+    mean = {c: score_SQ.mean(axis=0) for c, score_SQ in matrix.scores.items()}
+    names = [*clusters.values()]
     tested = (pair for pair in pairs if {*pair} <= {*mean})
     effect = max((design_effect(mean[a] - mean[b], names) for a, b in tested), default=1.0)
     change = math.sqrt(effect) - 1
     larger = f"up to {percent(change)} larger" if change >= _VISIBLE else "no larger"
     return effect, (
-        f"{together} of {len(own)} queries{where} share a relevant document with another one "
+        f"{together} of {len(clusters)} queries{where} share a relevant document with another one "
         f"({len({*names})} clusters), but the tests treat them as independent; with clusters "
         f"standard errors over queries are {larger} (design effect {effect:.2f}): --clusters auto, "
         "or --clusters FILE."

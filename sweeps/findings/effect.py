@@ -31,8 +31,8 @@ def rows(analysis: Analysis) -> list[Finding]:
 
 
 def _gain(name: str, about: str, test: CellComparison) -> Finding:
-    own = test.in_family
-    ends = own.ci_low, own.ci_high
+    tested = test.in_family
+    ends = tested.ci_low, tested.ci_high
     return Finding(
         "effect", name, about, test.delta, *ends, test.p_both_adjusted, link="one-comparison"
     )

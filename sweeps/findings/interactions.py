@@ -49,8 +49,8 @@ def interactions(analysis: Analysis) -> list[Interaction]:
             num_families=len(names) - 1,
         )["a"]
         for test in compared:
-            own = (gains[columns[0], test.system], gains[column, test.system])
-            found.append(Interaction((names[0], name), own, test))
+            sides = (gains[columns[0], test.system], gains[column, test.system])
+            found.append(Interaction((names[0], name), sides, test))
     return found
 
 

@@ -59,9 +59,9 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
         readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.about.seeds}
     keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
     return {
-        cell: [readers[key] for key in own]
-        for cell, own in keys.items()
-        if all(key in readers for key in own)
+        cell: [readers[key] for key in trials]
+        for cell, trials in keys.items()
+        if all(key in readers for key in trials)
     }
 
 
@@ -81,9 +81,9 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
     try:
         with pyarrow.csv.open_csv(path, *_AS_WRITTEN) as parts:
             for part in parts:
-                own = part.filter(pc.is_in(part["query_id"], wanted))
-                query_ids += own["query_id"].to_pylist()
-                doc_ids += own["doc_id"].to_pylist()
+                rows = part.filter(pc.is_in(part["query_id"], wanted))
+                query_ids += rows["query_id"].to_pylist()
+                doc_ids += rows["doc_id"].to_pylist()
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} must be a run as its trial wrote it: {error}; {REMEDY}") from None
     lists: Lists = {}
@@ -108,7 +108,7 @@ def rows(analysis: Analysis) -> list[Finding]:
         for one, other in combinations(lists, 2)
         for query in one.keys() & other.keys()
     ]
-    if not shared or not any(len(own) > TOP for run in lists for own in run.values()):
+    if not shared or not any(len(documents) > TOP for run in lists for documents in run.values()):
         return []
     name = f"documents that two runs share in their first {TOP}"
     return [Finding("lists", name, choice.label, float(np.mean(shared)), unit=Unit.NUMBER)]

@@ -16,7 +16,7 @@ def rows(analysis: Analysis) -> list[Finding]:
     used = sum(row.num_used for row in analysis.cells)
     found = [Finding("losses", "trials with scores", value=used, unit=Unit.COUNT, link=LINK)]
     for words, lost in lost_seeds(analysis.cells).items():
-        names = tuple(f"{label} ({', '.join(map(str, own))})" for label, own in lost.items())
+        names = tuple(f"{label} ({', '.join(map(str, seeds))})" for label, seeds in lost.items())
         count = sum(map(len, lost.values()))
         found.append(Finding("losses", f"trials {words}", value=count, unit=Unit.COUNT,
                              names=names, link=LINK))  # fmt: skip

@@ -44,10 +44,12 @@ def planned_limit(analysis: Analysis, pair: CellComparison) -> float:
         return math.nan
     matrix = analysis.row_scores.tested[pair.measure]
     if pair.baseline not in analysis.fixed and math.isfinite(pair.fewest_seeds):
-        own = matrix.only((pair.baseline, pair.system))
+        both = matrix.only((pair.baseline, pair.system))
         with suppress(BadInput):
-            variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
-            S, Q = int(pair.fewest_seeds), len(own.query_ids)
+            variances = planned_variances(
+                both, baseline=pair.baseline, paired_seeds=analysis.paired
+            )
+            S, Q = int(pair.fewest_seeds), len(both.query_ids)
             goal = goal_of(pair, 1.0, sweep.tests.alpha)
             return planned_detectable(variances, goal, num_seeds=S, num_queries=Q)
     if pair.family and pair.family.applied.p == BEHRENS_FISHER:

@@ -38,14 +38,14 @@ def with_unjudged(analysis: Analysis) -> Analysis:
     variants, shares, most = _variants(matrix, readers, qrels)
     if min(shares) == 1:
         return analysis
-    counts = [len(own) for own in qrels.values()]
+    counts = [len(judged) for judged in qrels.values()]
     variants = in_clusters(sweep, variants)
     found = Unjudged(
         depth=cutoff_of(matrix.measure) or TOP,
         judged=float(np.mean(shares)),
         judged_at_most=float(np.mean(most)),
         judged_per_query=float(np.mean(counts)),
-        grades_differ=any(len(set(own.values())) > 1 for own in qrels.values()),
+        grades_differ=any(len(set(judged.values())) > 1 for judged in qrels.values()),
         of=_robustness(analysis, variants),
     )
     return replace(analysis, unjudged=found)
@@ -60,9 +60,9 @@ def _variants(
     scores: dict[str, Floats] = {}
     seeds: dict[str, tuple[int, ...]] = {}
     shares, most = [], []
-    for cell, own in readers.items():
+    for cell, reads in readers.items():
         lists_of: list[list[float]] = []
-        for read in own:
+        for read in reads:
             lists = read(matrix.query_ids)
             values = query_values(qrels, condensed(qrels, lists), matrix.measure)
             lists_of.append([*values.values()])
@@ -109,10 +109,10 @@ def retested(
             if (pair := row.tests.get(sweep.primary, {}).get(mark))
             and {pair.system, pair.baseline} <= variants.scores.keys()
         }
-        own = [pair for pair, is_derived in every.items() if not is_derived]
+        of_cells = [pair for pair, is_derived in every.items() if not is_derived]
         # First all rows, for the derived ones; then the cells in their own family, which overwrite
         # theirs.
-        for family in ([*every], own) if len(own) < len(every) else (own,):
+        for family in ([*every], of_cells) if len(of_cells) < len(every) else (of_cells,):
             again = compare_pairs(
                 variants,
                 [names_of(pair) for pair in family],

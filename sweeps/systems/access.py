@@ -15,8 +15,8 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
     reported before adds no line, and values on dev need no log."""
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
-    own, trials = access_hash(sweep), _trials(sweep)
-    if not own or own in {access.hash for access in accesses}:
+    digest, trials = access_hash(sweep), _trials(sweep)
+    if not digest or digest in {access.hash for access in accesses}:
         return accesses
     access = Access(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -25,7 +25,7 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         num_cells=len({cell for cell, _ in trials}),
         num_trials=len(trials),
         seeds=sorted({seed for _, seed in trials}),
-        hash=own,
+        hash=digest,
     )
     accesses.append(access)
     # The report of a read-only sweep shows it all the same.

@@ -137,7 +137,7 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
     ordered = [baseline, *(s for s in alone if s is not baseline)]
     values = as_categories(pd.concat([s.scores(s.cell) for s in ordered], ignore_index=True))
     names = ("model.name", *WINDOWS, *_beside_windows(sweep))
-    mixed = tuple(own.interpolated(sweep) for _, own in pairs if own)
+    mixed = tuple(row.interpolated(sweep) for _, row in pairs if row)
     answered = replace(
         sweep,
         slots=(baseline.cell,),
@@ -190,18 +190,20 @@ class _Kept:
             self.read_tokens += tokens
             for heading, asked in AGGREGATIONS.items():
                 # The first chunk does not depend on the stride: once for each window.
-                if (own := derived_config(config, asked)) in known:
+                if (derived := derived_config(config, asked)) in known:
                     continue
-                known.append(own)
+                known.append(derived)
                 read = first if heading == "first" else tokens
                 self.separate_tokens += read
-                runs = {split: derived_run(kept[split], own) for split in EVALUATED}
+                runs = {split: derived_run(kept[split], derived) for split in EVALUATED}
                 system = Aggregation(
                     cell=f"{trial['cell']}.{heading.replace(' ', '-')}",
                     trial=trial,
                     heading=heading,
-                    config=own,
-                    stated=tuple(str(own.settings()[name]) for name in _beside_windows(self.sweep)),
+                    config=derived,
+                    stated=tuple(
+                        str(derived.settings()[name]) for name in _beside_windows(self.sweep)
+                    ),
                     values=self.values(runs),
                     dev=self._dev(runs),
                     tokens=read / queries,
@@ -238,8 +240,8 @@ def _first_share(tokens: float, kept: Iterable[KeptChunks]) -> float:
     for split in kept:
         of_document = [[end - start for start, end in places] for places in split.places_D]
         lengths += [of_document[document] for document in split.document_N.tolist()]
-    beside = (tokens - sum(map(sum, lengths))) / sum(map(len, lengths))
-    return (sum(own[0] for own in lengths) + len(lengths) * beside) / tokens
+    marks = (tokens - sum(map(sum, lengths))) / sum(map(len, lengths))
+    return (sum(chunks[0] for chunks in lengths) + len(lengths) * marks) / tokens
 
 
 def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair]) -> Serving:
@@ -255,7 +257,7 @@ def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair]) -> Serving:
 def _with_choice(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair]) -> Serving:
     """The same with the content of `serving.json`; the first stage needs none."""
     assert sweep.serving is not None
-    choice, every = choose(sweep), {s.cell: (s, own) for s, own in pairs}
+    choice, every = choose(sweep), {s.cell: (s, row) for s, row in pairs}
     if choice is None or not choice.cell:
         return sweep.serving
     model, mixed = every[choice.cell]

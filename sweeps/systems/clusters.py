@@ -60,8 +60,8 @@ def clusters_from(given: str | ClusterOf, queries: Mapping[str, Queries]) -> Clu
         of_file = read_clusters(Path(given))
         return Clusters(shown_path(given), dict.fromkeys(queries, of_file), common=True)
     of: dict[str, ClusterOf] = {}
-    for name, own in queries.items():
-        of[name] = document_clusters(own.qrels) if given == AUTO else own.facts.group
+    for name, stored in queries.items():
+        of[name] = document_clusters(stored.qrels) if given == AUTO else stored.facts.group
         if not of[name]:
             needs = "judgments" if given == AUTO else "queries with the field group (split --group)"
             raise BadInput(
@@ -73,13 +73,13 @@ def clusters_from(given: str | ClusterOf, queries: Mapping[str, Queries]) -> Clu
 def check_clusters(clusters: Clusters, queries: Mapping[str, Sequence[str]]) -> None:
     """Refuse clusters that lack a query of some collection, or put all queries into one."""
     for name, ids in queries.items():
-        own = clusters.of[name]
-        if lacking := [query_id for query_id in ids if query_id not in own]:
+        cluster_of = clusters.of[name]
+        if lacking := [query_id for query_id in ids if query_id not in cluster_of]:
             raise BadInput(
                 f"--clusters: every query must have a cluster; {clusters.source} has none of "
                 f"{len(lacking)} of {len(ids)} queries, such as {shown(lacking[0])}"
             )
-        if len({own[query_id] for query_id in ids}) < 2:
+        if len({cluster_of[query_id] for query_id in ids}) < 2:
             raise BadInput(
                 f"--clusters: a test needs two clusters or more, but {clusters.source} has all "
                 f"{len(ids)} queries in one"
@@ -90,15 +90,15 @@ def query_keys(queries: Mapping[str, Queries]) -> dict[str, ClusterOf]:
     """{collection: {query_id: key}}: queries of two collections with one key are one query. The
     key is the hash of the text where all collections have it, otherwise the id; empty for the ids.
     """
-    if not all(own.facts.text for own in queries.values()):
+    if not all(stored.facts.text for stored in queries.values()):
         return {}
     keys: dict[str, ClusterOf] = {}
-    for name, own in queries.items():
-        counts = Counter(own.facts.text.values())
+    for name, stored in queries.items():
+        counts = Counter(stored.facts.text.values())
         # Within a collection two queries of one text stay two.
         keys[name] = {
             query_id: text if counts[text] == 1 else f"{name}/{query_id}"
-            for query_id, text in own.facts.text.items()
+            for query_id, text in stored.facts.text.items()
         }
     return keys
 
@@ -112,14 +112,14 @@ def shared_columns(
     of_query: dict[str, list[str]] = {}  # {key of a query: its columns}
     order: list[str] = []
     for name, ids in columns.items():
-        own: list[str] = []
+        names: list[str] = []
         for query_id in ids:
             column = f"query\n{name}\n{query_id}"
             if clusters:
                 column = f"{'' if clusters.common else name}\n{clusters.of[name][query_id]}"
             of_query.setdefault(keys.get(name, {}).get(query_id, query_id), []).append(column)
-            own.append(column)
-        order += dict.fromkeys(own)
+            names.append(column)
+        order += dict.fromkeys(names)
     group = joined(of_query)
-    of_column = {column: group[key] for key, own in of_query.items() for column in own}
+    of_column = {column: group[key] for key, members in of_query.items() for column in members}
     return [of_column[column] for column in order], len(of_query)

@@ -153,9 +153,9 @@ def _first_stage_dev(sweep: Sweep) -> dict[int, float]:
     """The mean of the candidates on dev; `sweep.json` of ranksweep 0.3 does not have it, and a
     bundle of that version has not their values: empty then."""
     table = _first_stage_values(sweep)
-    own = (table["split"] == "dev") & (table["measure"] == sweep.primary)
+    on_dev = (table["split"] == "dev") & (table["measure"] == sweep.primary)
     known = sweep.about.first_stage_dev.get(sweep.primary)
-    mean = float(table.loc[own, "value"].mean()) if known is None else known
+    mean = float(table.loc[on_dev, "value"].mean()) if known is None else known
     return {} if math.isnan(mean) else {sweep.about.seeds[0]: mean}
 
 
@@ -247,9 +247,10 @@ def _interpolated(
         },
         alphas={}
         if fusion.alpha is not None
-        else {seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
+        else {seed: tuple(dict.fromkeys(rows["alpha"])) for seed, rows in tables.items()},
         lists={
-            seed: partial(_lists, inputs, own, sweep.split, fusion) for seed, own in tables.items()
+            seed: partial(_lists, inputs, rows, sweep.split, fusion)
+            for seed, rows in tables.items()
         },
     )
 
@@ -263,13 +264,13 @@ def _lists(
 ) -> dict[str, list[str]]:
     """The documents of some queries in the order of an interpolated trial, whose `table` has the
     alpha of each."""
-    own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
-    if own.empty:
+    rows = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
+    if rows.empty:
         return {}
-    name = trial_name(own["cell"].iloc[0], own["seed"].iloc[0])
+    name = trial_name(rows["cell"].iloc[0], rows["seed"].iloc[0])
     run = read_run(inputs.records.trial_folder(name) / f"{split}.run.gz")
     lists: dict[str, list[str]] = {}
-    for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
+    for alpha, some in rows.groupby("alpha", observed=True)["query_id"]:
         part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
         mixed = _mixed(part, inputs.runs[split], fusion).at(float(str(alpha)))
         lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
@@ -347,9 +348,9 @@ def _interpolate(
     for queries in _folds(records, name, inputs):
         sides = {}
         for split in inputs.splits:
-            own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
+            run = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
-                sides[split] = _mixed(own, inputs.read[split][0], fusion)
+                sides[split] = _mixed(run, inputs.read[split][0], fusion)
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
         alpha = _alpha(name, sides, inputs) if fusion.alpha is None else fusion.alpha
@@ -382,8 +383,8 @@ def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str,
     content = records.read(name, FOLDS)
     file = pq.ParquetFile(io.BytesIO(content))
     table = check_parquet(file, f"{name}/{FOLDS}", len(content)).read().to_pandas()
-    own = table.groupby(["fold", "split"], observed=True)["query_id"].agg(set)
+    ids_of = table.groupby(["fold", "split"], observed=True)["query_id"].agg(set)
     return [
-        {split: [one for one in ids if one in own[fold, split]] for split, ids in judged.items()}
+        {split: [one for one in ids if one in ids_of[fold, split]] for split, ids in judged.items()}
         for fold in sorted(set(table["fold"]))
     ]

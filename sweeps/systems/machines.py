@@ -33,10 +33,12 @@ def machines_of(states: Iterable[State]) -> dict[str, Machines]:
     found: dict[str, dict[str, set[str]]] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
-            own = found.setdefault(state.cell, {})
+            versions = found.setdefault(state.cell, {})
             for fact in FACTS.keys() & state.facts["versions"].keys():
-                own.setdefault(fact, set()).add(state.facts["versions"][fact])
-    return {cell: {f: tuple(sorted(own[f])) for f in own} for cell, own in found.items()}
+                versions.setdefault(fact, set()).add(state.facts["versions"][fact])
+    return {
+        cell: {f: tuple(sorted(versions[f])) for f in versions} for cell, versions in found.items()
+    }
 
 
 def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, float]:

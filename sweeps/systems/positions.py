@@ -18,7 +18,7 @@ def curves_of(
     positions: Mapping[str, str] = read_query_facts(folder, split).position
     known = [place for place, query_id in enumerate(matrix.query_ids) if query_id in positions]
     scores = {name: matrix.scores[name][:, known] for name in systems if name in matrix.scores}
-    if not known or any(np.min(own) < 0 for own in scores.values()):
+    if not known or any(np.min(values) < 0 for values in scores.values()):
         return None
     return position_curves(
         scores, [int(positions[matrix.query_ids[place]]) for place in known], alpha=alpha

@@ -153,7 +153,7 @@ def run_systems(
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
-    runs = [run for own in by_system.values() for run in own]
+    runs = [run for group in by_system.values() for run in group]
     ties = _rule_for_ties(tests.ties, runs)
     fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or _own_queries(runs)
@@ -193,7 +193,7 @@ def _described(
     split, measures = sets[0].name or "the given values", (*sets[0].columns.values(),)
     if len(sets) > 1:
         split = ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
-        measures = tuple(name for mean, own in _means(sets).items() for name in (mean, *own))
+        measures = tuple(name for mean, parts in _means(sets).items() for name in (mean, *parts))
     return SweepFile(
         sweep="comparison",
         question=f"{_asked(names, baseline)} than {baseline}?",
@@ -216,10 +216,10 @@ def _dev_scores(runs: Sequence[SystemRun], sets: Sequence[QuerySet], primary: st
         part = run.on.get("")
         if part is None or part.dev is None:
             return pd.DataFrame()
-        own = part.dev[part.dev["measure"] == key]
-        if len(own):
-            queries.add(frozenset(own["query_id"]))
-            tables.append(own.assign(cell=run.system, seed=run.seed, split="dev", measure=primary))
+        rows = part.dev[part.dev["measure"] == key]
+        if len(rows):
+            queries.add(frozenset(rows["query_id"]))
+            tables.append(rows.assign(cell=run.system, seed=run.seed, split="dev", measure=primary))
     return pd.concat(tables, ignore_index=True) if len(queries) == 1 else pd.DataFrame()
 
 
@@ -252,7 +252,7 @@ def _of_queries(
             judged = {query_id: known.qrels.get(query_id, {}) for query_id in one.qrels}
         queries[one.name] = replace(known, qrels=judged if any(judged.values()) else {})
     facts: dict[str, Any] = {
-        "sharing": {name: own.sharing for name, own in queries.items()},
+        "sharing": {name: stored.sharing for name, stored in queries.items()},
         "query_keys": query_keys(queries),
     }
     if given:
@@ -264,16 +264,16 @@ def _of_queries(
 def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:
     """{system: its runs}, those of sweeps by seed where a system is given on several collections,
     of which a seed may lack some."""
-    by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
+    by_system = {name: _loaded(name, sources, tracking_uri) for name, sources in systems.items()}
     if len(by_system) < 2:
         raise BadInput(
             f"a comparison needs two systems or more, got {', '.join(systems) or 'none'}"
         )
     parts = {
-        system: [part for run in own for part in run.on.values()]
-        for system, own in by_system.items()
+        system: [part for run in runs for part in run.on.values()]
+        for system, runs in by_system.items()
     }
-    if all(len({part.collection for part in own} - {""}) < 2 for own in parts.values()):
+    if all(len({part.collection for part in of_system} - {""}) < 2 for of_system in parts.values()):
         return by_system
     merged: dict[str, list[SystemRun]] = {}
     for system, of_system in parts.items():
@@ -314,16 +314,16 @@ def _check_on_all(
     are separate, and separate runs on a single one."""
     if separate_runs and len(sets) < 2:
         raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
-    for system, own in by_system.items():
-        has = {name for run in own for name in run.on}
+    for system, runs in by_system.items():
+        has = {name for run in runs for name in run.on}
         if lacks := [one.name for one in sets if not has & {"", one.name}]:
             raise BadInput(
                 f"every system must be on every collection, but {system} has no run on "
                 f"{names_text(lacks)}; it is on {names_text(sorted(has))}"
             )
-        for run, one in product(() if separate_runs or _trained(own) else own, sets):
+        for run, one in product(() if separate_runs or _trained(runs) else runs, sets):
             if not {*run.on} & {"", one.name}:
-                counts = Counter(name for run in own for name in run.on)
+                counts = Counter(name for run in runs for name in run.on)
                 listed = ", ".join(f"{counts[one.name]} for {one.name}" for one in sets)
                 raise BadInput(
                     f"every training run must be on every collection, but seed {run.seed} of "
@@ -338,9 +338,9 @@ def _fixed(
     """The systems without training: declared ones, and those of a sweep that has declared them."""
     return tuple(
         name
-        for name, own in by_system.items()
+        for name, runs in by_system.items()
         if name in declared
-        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
+        or (len(runs) == 1 and all(part.deterministic for part in runs[0].on.values()))
     )
 
 
@@ -368,7 +368,7 @@ def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListRe
 
     def read(ranking: Callable[[], RankedFile], queries: Collection[str]) -> dict[str, list[str]]:
         wanted, run = set(queries), ranking().run
-        return {query: _ordered(own, ties) for query, own in run.items() if query in wanted}
+        return {query: _ordered(ranked, ties) for query, ranked in run.items() if query in wanted}
 
     return {
         (run.system, run.seed): partial(read, run.on[""].ranking)
@@ -407,7 +407,7 @@ def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None)
     # Seeds that are missing or repeated say nothing; numbers at least keep runs apart.
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(1, len(runs) + 1))
-    by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0])
+    by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda pair: pair[0])
     return [SystemRun(system, seed, run) for seed, run in by_seed]
 
 
@@ -417,7 +417,7 @@ T = TypeVar("T")
 def by_number(by_set: Mapping[str, Sequence[T]]) -> list[dict[str, T]]:
     """The k-th run of every query set that has so many; separate runs may differ in number."""
     most = max(map(len, by_set.values()))
-    return [{name: own[k] for name, own in by_set.items() if k < len(own)} for k in range(most)]
+    return [{name: runs[k] for name, runs in by_set.items() if k < len(runs)} for k in range(most)]
 
 
 def _runs_of(
@@ -491,12 +491,12 @@ def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
             raise BadInput(
                 f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
             )
-        own = queries.setdefault(name, {})
-        own[part.where] = set(part.values["query_id"])
-        first = next(iter(own))
-        if not own[part.where] & own[first]:
+        of_set = queries.setdefault(name, {})
+        of_set[part.where] = set(part.values["query_id"])
+        first = next(iter(of_set))
+        if not of_set[part.where] & of_set[first]:
             raise BadInput(f"{first} and {part.where} share no query id")
-    every = {name: sorted(set().union(*own.values())) for name, own in queries.items()}
+    every = {name: sorted(set().union(*of_set.values())) for name, of_set in queries.items()}
     return [QuerySet(name, {query_id: {} for query_id in ids}) for name, ids in every.items()]
 
 
@@ -575,9 +575,9 @@ def _with_columns(sets: Sequence[QuerySet], measures: Sequence[str]) -> list[Que
         if (count := len(one.qrels)) < 2:
             where = one.where or one.name or "the given values"
             raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
-    own = len(sets) > 1
+    prefixed = len(sets) > 1
     return [
-        replace(one, columns={key: f"{one.name} {key}" if own else key for key in keys})
+        replace(one, columns={key: f"{one.name} {key}" if prefixed else key for key in keys})
         for one in sets
     ]
 
@@ -597,11 +597,11 @@ def _measured(
     seen: dict[tuple[str, str], list[tuple[str, Run | str]]] = {}  # of a system on a set
     for run in runs:
         tied = 0
-        for part, own in _parts(run, sets):
+        for part, judged in _parts(run, sets):
             file = None if part.ranking is None else part.ranking()
             ranking = None if file is None else file.run
-            _check_differs(part, ranking, seen.setdefault((run.system, own[0].name), []))
-            for one in own:
+            _check_differs(part, ranking, seen.setdefault((run.system, judged[0].name), []))
+            for one in judged:
                 if ranking is None:
                     table = _given_values(part, one)
                 else:
@@ -617,15 +617,15 @@ def _measured(
             queries = set(ranking or () if part.values is None else part.values["query_id"])
             answered |= queries
             of_file = order_notes(file) if file else ()
-            seen_by = _seen_by(ranking or {}, own)
-            for note in (*seen_by, *_lost(queries, own), *of_file, *filter(None, [part.note])):
+            seen_by = _seen_by(ranking or {}, judged)
+            for note in (*seen_by, *_lost(queries, judged), *of_file, *filter(None, [part.note])):
                 lost.setdefault(note, []).append(part.name)
         trial = {"cell": run.system, "seed": run.seed, "status": "done"}
         trials.append(trial | ({"ties": tied} if ranked else {}))
     count = sum(len(run.on) for run in runs)
     order = sorted(lost, key=lambda note: not note.startswith(SEEN))  # in doubt, it alone is said
-    notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
-             for note in order for own in [lost[note]]]  # fmt: skip
+    notes = [f"{f'all {count} runs' if len(where) == count else names_text(where)}: {note}"
+             for note in order for where in [lost[note]]]  # fmt: skip
     for one in sets:
         if one.where and (number := num_without_relevant(one.qrels)):
             of_set = f"{one.name}: " if len(sets) > 1 else ""
@@ -650,11 +650,11 @@ def _moved(tied: Iterable[tuple[str, QuerySet, Run]], ties: str) -> Moved:
     """The means of runs with ties: of a system, over these."""
     means: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for system, one, run in tied:
-        for measure, own in means_by_rules(one.qrels, run, list(one.columns), ties).items():
-            means.setdefault((system, one.columns[measure]), []).append(own)
+        for measure, pair in means_by_rules(one.qrels, run, list(one.columns), ties).items():
+            means.setdefault((system, one.columns[measure]), []).append(pair)
     return {
-        name: (float(np.mean([a for a, _ in own])), float(np.mean([b for _, b in own])))
-        for name, own in means.items()
+        name: (float(np.mean([a for a, _ in pairs])), float(np.mean([b for _, b in pairs])))
+        for name, pairs in means.items()
     }
 
 
@@ -684,8 +684,8 @@ def _alike(scores: pd.DataFrame, runs: Sequence[SystemRun]) -> Iterator[tuple[st
     """(system, note) of each system of which two runs have equal values on all queries: trainings
     may end at one ranking, and a seed may have no effect."""
     named = {(run.system, run.seed): " and ".join(p.name for p in run.on.values()) for run in runs}
-    for system, own in scores.groupby("cell", sort=False, observed=True):
-        if seeds := identical_seeds(own):
+    for system, values in scores.groupby("cell", sort=False, observed=True):
+        if seeds := identical_seeds(values):
             first, second = (named[str(system), seed] for seed in seeds)
             yield (
                 str(system),
@@ -704,13 +704,13 @@ def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
         .groupby([scores[name] for name in ("measure", "cell", "seed")], observed=True)
     )
     for measure, of_measure in sizes.mean().groupby("measure", sort=False, observed=True):
-        own = of_measure[of_measure > 0].sort_values()
-        if len(own) > 1 and own.iloc[-1] > _PLAINLY * own.iloc[0]:
-            (_, low, low_seed), (_, high, high_seed) = own.index[0], own.index[-1]
+        ordered = of_measure[of_measure > 0].sort_values()
+        if len(ordered) > 1 and ordered.iloc[-1] > _PLAINLY * ordered.iloc[0]:
+            (_, low, low_seed), (_, high, high_seed) = ordered.index[0], ordered.index[-1]
             yield (
-                f"Check the scales of {measure}: the mean size of its values is {own.iloc[0]:.3g} "
-                f"in run {low_seed} of {low} and {own.iloc[-1]:.3g} in run {high_seed} of {high}; "
-                "is one in percent?"
+                f"Check the scales of {measure}: the mean size of its values is "
+                f"{ordered.iloc[0]:.3g} in run {low_seed} of {low} and {ordered.iloc[-1]:.3g} in "
+                f"run {high_seed} of {high}; is one in percent?"
             )
 
 
@@ -796,7 +796,9 @@ def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
     ranked = {query_id: run[query_id] for query_id in judged.qrels if query_id in run}
     if not ranked:
         raise BadInput(f"{where}: {judged.where} judges none of its {len(run)} queries")
-    if not any(judged.qrels[query_id].keys() & own.keys() for query_id, own in ranked.items()):
+    if not any(
+        judged.qrels[query_id].keys() & documents.keys() for query_id, documents in ranked.items()
+    ):
         raise BadInput(
             f"none of the documents in {where} is judged in {judged.where}: do the document ids "
             "match?"

@@ -45,14 +45,14 @@ def selected_blocks(records: Records, states: Iterable[State]) -> dict[str, Sele
             name = f"{state.name}/{SELECTED_BLOCKS}"
             content = parsed_json(records.read(state.name, SELECTED_BLOCKS), name)
             try:  # of a trial, or of each of its folds
-                own = [content] if "blocks" in content else [*content.values()]
-                parts.setdefault(state.cell, []).extend(own)
-                summed(own)
+                folds = [content] if "blocks" in content else [*content.values()]
+                parts.setdefault(state.cell, []).extend(folds)
+                summed(folds)
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise BadInput(
                     f"{name} must have `whole` and `blocks`, the counts of selected blocks"
                 ) from None
-    return {cell: summed(own) for cell, own in parts.items()}
+    return {cell: summed(counts) for cell, counts in parts.items()}
 
 
 def summed(parts: Iterable[Mapping[str, Any]]) -> SelectedBlocks:
@@ -60,8 +60,8 @@ def summed(parts: Iterable[Mapping[str, Any]]) -> SelectedBlocks:
     whole, documents, read = 0, dict[int, int](), dict[int, tuple[int, ...]]()
     for part in parts:
         whole += part["whole"]
-        for number, own in ((int(name), own) for name, own in part["blocks"].items()):
-            documents[number] = documents.get(number, 0) + own["documents"]
-            pairs = zip(read.get(number, (0,) * number), own["read"], strict=True)
+        for number, blocks in ((int(name), blocks) for name, blocks in part["blocks"].items()):
+            documents[number] = documents.get(number, 0) + blocks["documents"]
+            pairs = zip(read.get(number, (0,) * number), blocks["read"], strict=True)
             read[number] = tuple(a + b for a, b in pairs)
     return SelectedBlocks(whole, documents, read)

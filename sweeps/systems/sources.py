@@ -190,7 +190,7 @@ def ranking_of(source: Source, *, where: str = "the table") -> RankedFile:
     """The one run of a source. Raises `BadInput` for several runs, and for values of measures."""
     named = where if isinstance(source, pd.DataFrame) else str(source)
     held = training_runs(source, where=where)
-    [*runs] = (run for own in held.values() for run in own)
+    [*runs] = (run for group in held.values() for run in group)
     if len(runs) > 1:
         raise BadInput(f"{named} holds {len(runs)} runs: `ranksweep compare` reads them")
     if runs[0].ranking is None:
@@ -230,8 +230,10 @@ def _first_stage(where: str) -> Held:
         if not (sweep.folder / FIRST_STAGE).is_dir():
             return {}
         values, dev = (
-            _keyed(own[["query_id", "measure", "value"]].astype({"query_id": str, "measure": str}))
-            for own in (first_stage_scores(sweep), first_stage_scores(sweep, "dev"))
+            _keyed(
+                table[["query_id", "measure", "value"]].astype({"query_id": str, "measure": str})
+            )
+            for table in (first_stage_scores(sweep), first_stage_scores(sweep, "dev"))
         )
     name = sweep.first_stage_name
     run = TrainingRun(
@@ -259,8 +261,8 @@ def _of_sweep(where: str) -> Held:
 def runs_of(sweep: Sweep, where: str, *, all_rows: bool = False) -> Held:
     """The cells of a sweep by their labels, with `all_rows` also its first stage, which comes
     first, and the systems interpolated with it."""
-    beside = [sweep.first_stage, *sweep.interpolated] if all_rows else []
-    rows = {row.name: row for row in beside if row is not None}
+    further = [sweep.first_stage, *sweep.interpolated] if all_rows else []
+    rows = {row.name: row for row in further if row is not None}
     labels = {cell.cell: cell.label for cell in sweep.cells}
     labels = {row.name: row.label for row in rows.values() if not row.of} | labels
     labels |= {row.name: row.label for row in rows.values() if row.of}
@@ -270,7 +272,7 @@ def runs_of(sweep: Sweep, where: str, *, all_rows: bool = False) -> Held:
     on_dev = (
         sweep.dev_scores.groupby(["cell", "seed"], observed=True) if len(sweep.dev_scores) else ()
     )
-    dev_of = {key: own[["query_id", "measure", "value"]] for key, own in on_dev}
+    dev_of = {key: rows[["query_id", "measure", "value"]] for key, rows in on_dev}
     for table in (sweep.scores, *(row.scores for row in rows.values())):
         for (name, seed), values in table.groupby(["cell", "seed"], observed=True):
             label = labels[str(name)]
@@ -278,7 +280,7 @@ def runs_of(sweep: Sweep, where: str, *, all_rows: bool = False) -> Held:
             place = f"{where}:{label}, seed {seed}"
             facts |= {"queries": queries, "dev": _dev(dev_of, str(name), int(seed), out)}
             runs[label].append(TrainingRun(place, values=_in_order(values, sweep), **facts))
-    return {label: own for label, own in runs.items() if own}
+    return {label: group for label, group in runs.items() if group}
 
 
 def _in_order(values: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
@@ -292,7 +294,7 @@ def _in_order(values: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
 def _trained_on(sweep: Sweep, name: str, seed: int, row: System | None) -> dict[str, Any]:
     """Where the weights of a cell come from, or those of a row that is none."""
     cell = row.of if row else name
-    config = next((own.config for own in sweep.about.cells if own.cell == cell), {})
+    config = next((known.config for known in sweep.about.cells if known.cell == cell), {})
     untrained = not cell or config.get("training.num_epochs") == 0
     return {
         "seed": seed,
@@ -345,9 +347,9 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
             place, run_id = f"{RUN}{run.info.run_id}/{artifact}", run.info.run_id
             with TemporaryDirectory() as folder:
                 copy = Path(client.download_artifacts(run_id, artifact, folder))
-                own = _of_file(copy, named=place)
-            for name, runs in own.items():
-                system = _system_of(run) if len(own) == 1 else (name, "")
+                held = _of_file(copy, named=place)
+            for name, runs in held.items():
+                system = _system_of(run) if len(held) == 1 else (name, "")
                 systems.setdefault(system, []).extend(runs)
     except BadInput:
         raise
@@ -584,15 +586,15 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     by_name = {str(name).strip().lower(): name for name in frame.columns}
     if "docno" in by_name and "docid" in by_name:  # the number of its row in a PyTerrier index
         frame = frame.drop(columns=by_name.pop("docid"))
-    ours = {
+    kinds = {
         next(by_name[name] for name in names if name in by_name): kind
         for kind, names in COLUMNS.items()
         if any(name in by_name for name in names)
     }
     for kind, names in _ONE_MEANING.items():
         _check_agree(frame, kind, [by_name[name] for name in names if name in by_name])
-    others = [name for name in frame.columns if name in COLUMNS and name not in ours]
-    return frame.drop(columns=others).rename(columns=ours)
+    others = [name for name in frame.columns if name in COLUMNS and name not in kinds]
+    return frame.drop(columns=others).rename(columns=kinds)
 
 
 def _check_agree(frame: pd.DataFrame, kind: str, columns: list[str]) -> None:
@@ -732,12 +734,12 @@ def _without_means(values: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     called = values["query_id"].str.lower()
     queries: list[str] = []
     for name in sorted({*called} & {*_MEANS}):
-        own, others = values[called == name], values[~called.isin(_MEANS) | called.isin(queries)]
+        stated, others = values[called == name], values[~called.isin(_MEANS) | called.isin(queries)]
         means = others.groupby("measure", observed=True)["value"].mean()
-        expected = own["measure"].map(means).astype(float)
-        shares = [bounds_of(measure_key(str(measure))) == (0, 1) for measure in own["measure"]]
+        expected = stated["measure"].map(means).astype(float)
+        shares = [bounds_of(measure_key(str(measure))) == (0, 1) for measure in stated["measure"]]
         compared = expected.notna() & (np.array(shares) | ~np.any(shares))
-        if np.isclose(own["value"], expected, atol=1e-3)[compared].all():
+        if np.isclose(stated["value"], expected, atol=1e-3)[compared].all():
             values = values[called != name]
             called = called[called != name]
         else:
@@ -753,15 +755,15 @@ _LAST_DIGITS = 1e-6  # of a value in single precision
 
 def _check_bounds(values: pd.DataFrame, row: str) -> None:
     """Refuse a value that its measure cannot have, such as one in percent."""
-    for name, own in values.groupby("measure", sort=False, observed=True):
+    for name, rows in values.groupby("measure", sort=False, observed=True):
         low, high = bounds_of(measure_key(str(name)))
-        outside = (own["value"] < low - _LAST_DIGITS) | (own["value"] > high + _LAST_DIGITS)
+        outside = (rows["value"] < low - _LAST_DIGITS) | (rows["value"] > high + _LAST_DIGITS)
         law = f"a value of {name} must be {low:g} or more, found {{value:g}}"
         if math.isfinite(high):
             law = f"a value of {name} must be from {low:g} to {high:g}, found {{value:g}}"
-            if own["value"].between(low, 100 * high).all():
+            if rows["value"].between(low, 100 * high).all():
                 law += "; are the values in percent? Divide them by 100"
-        _refuse(outside, own, row, law)
+        _refuse(outside, rows, row, law)
 
 
 def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:

@@ -52,19 +52,19 @@ def cells_of(sweep: Sweep) -> list[System]:
 
 def _statuses(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
-    fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
+    statuses = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
     declared = sweep.about.seeds[:1] if cell in sweep.deterministic else sweep.about.seeds
     if cell in sweep.about.eliminated:  # fewer seeds by design: none is missing
-        declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
-    return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
+        declared, statuses = (), {s: fate for s, fate in statuses.items() if fate != "planned"}
+    return {seed: statuses.get(seed, "planned") for seed in sorted({*statuses, *declared})}
 
 
 def query_sets(sweep: Sweep) -> dict[str, int]:
     """{query set: its queries} where every query of the split names its set, as `dl19/1037`;
     empty unless there are two sets or more."""
-    own = sweep.scores["measure"] == sweep.primary
-    sizes = queries_per_set(sweep.scores.loc[own, "query_id"].unique())
+    primary = sweep.scores["measure"] == sweep.primary
+    sizes = queries_per_set(sweep.scores.loc[primary, "query_id"].unique())
     return sizes if 2 <= len(sizes) <= _MOST_SETS else {}
 
 
@@ -95,7 +95,7 @@ _FATES = {
 def lost_seeds(cells: list[System]) -> dict[str, dict[str, list[int]]]:
     """{words of a status in which seeds failed or are missing: {label: its seeds}}."""
     found = {
-        words: {row.label: own for row in cells if (own := row.seeds(status))}
+        words: {row.label: seeds for row in cells if (seeds := row.seeds(status))}
         for status, words in _FATES.items()
     }
     return {words: lost for words, lost in found.items() if lost}
@@ -139,8 +139,8 @@ def crossed_grids(sweep: Sweep, cells: list[System]) -> list[CrossedGrid]:
         grids.setdefault(key, {})[place] = system
     groups = [key[0] for key in grids]
     titled = [
-        CrossedGrid(one if one and groups.count(one) == 1 else ", ".join(filter(None, key)), own)
-        for key, own in grids.items()
+        CrossedGrid(one if one and groups.count(one) == 1 else ", ".join(filter(None, key)), cells)
+        for key, cells in grids.items()
         for one in key[:1]
     ]
     return [g for g in titled if len(g.cells) > max(len(g.windows), len(g.strides)) > 1]

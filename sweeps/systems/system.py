@@ -72,13 +72,15 @@ class System:
     @property
     def alphas_text(self) -> str:
         """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
-        return ", ".join("/".join(f"{alpha:g}" for alpha in own) for own in self.alphas.values())
+        return ", ".join(
+            "/".join(f"{alpha:g}" for alpha in of_seed) for of_seed in self.alphas.values()
+        )
 
     @property
     def identical_to(self) -> str:
         """The system that it is by construction: the first stage where all alphas are 0, its cell
         where all are 1; "" otherwise. Alpha is chosen on dev, so this is known before any test."""
-        alphas = {alpha for own in self.alphas.values() for alpha in own}
+        alphas = {alpha for of_seed in self.alphas.values() for alpha in of_seed}
         return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
 
     @property
