@@ -115,9 +115,9 @@ def qrels_mode(collection: str, requested: str) -> str:
     base = folder_and_fields(base_of(collection))[0]
     if base in EMBEDDED:
         return requested or "include"
-    theirs = base in COLLECTIONS or is_fold(base) or base.startswith((PREFIX, hub.PREFIX))
-    theirs = (theirs or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
-    if theirs and requested == "include":
+    licensed = base in COLLECTIONS or is_fold(base) or base.startswith((PREFIX, hub.PREFIX))
+    licensed = (licensed or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
+    if licensed and requested == "include":
         raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
     return requested or "hash"
 
@@ -141,8 +141,8 @@ def trial_files(sweep: Sweep) -> dict[str, Path]:
     names = map(trial_name, sweep.trials["cell"], sweep.trials["seed"])
     files, held = {}, trial_files_of(sweep.about)
     for name, state in records.states(names).items():
-        own = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
-        for file in sorted(state.files.keys() & (held | own)):
+        attempts = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
+        for file in sorted(state.files.keys() & (held | attempts)):
             files[f"{TRIALS}/{name}/{file}"] = records.trial_folder(name) / file
     return files
 
@@ -261,10 +261,10 @@ def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:
     path = folder / SUMS
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     stated = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    own = {name: file_sha256(folder / name) for name in files_of(folder)}
-    for name in sorted({*stated, *own}):
-        if stated.get(name) != own.get(name):
-            yield name, stated.get(name, "none"), own.get(name, "none")
+    actual = {name: file_sha256(folder / name) for name in files_of(folder)}
+    for name in sorted({*stated, *actual}):
+        if stated.get(name) != actual.get(name):
+            yield name, stated.get(name, "none"), actual.get(name, "none")
 
 
 @contextmanager
@@ -312,8 +312,8 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     only where the bundle includes its own."""
     about = manifest(folder)
     yield "checked", f"SHA-256 of {len(files_of(folder))} files"
-    for file, stated, own in wrong_sums(folder):
-        yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
+    for file, stated, actual in wrong_sums(folder):
+        yield "wrong", f"{file}: SHA-256: states {stated}, is {actual}"
     root, folder = folder, folder / SWEEP
     sweep, records = read_sweep_file(folder), find_sweep(str(folder))
     if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
@@ -351,8 +351,8 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
         shutil.rmtree(folder / INTERPOLATED, ignore_errors=True)  # made again with the report
     else:
         yield "not checked", ONLY_HASHED
-    own = access_hash(load_sweep(folder, values))
-    if own and own not in {access.hash for access in read_accesses(folder / ACCESS_FILE)}:
+    digest = access_hash(load_sweep(folder, values))
+    if digest and digest not in {access.hash for access in read_accesses(folder / ACCESS_FILE)}:
         yield (
             "wrong",
             f"{SWEEP}/{ACCESS_FILE}: no record of the look at the test values of these trials",
@@ -402,20 +402,20 @@ def compared(
     for name in sorted({*files_of(folder)} - {*report}):
         yield "wrong", f"{place}/{name}: the report of these values has no such file"
     others = []
-    for name, own in sorted(report.items()):
+    for name, made in sorted(report.items()):
         path = folder / name
         stated = path.read_bytes() if path.is_file() else b""
-        if stated == own:
+        if stated == made:
             continue
         where = f"{place}/{name}"
-        if name in texts and (found := first_difference(name, stated.decode(), own.decode())):
+        if name in texts and (found := first_difference(name, stated.decode(), made.decode())):
             yield "wrong", f"{where}: {found}"
         elif not stated:
             yield "wrong", f"{where}: is missing"
         elif about.matplotlib != version("matplotlib"):
             others.append(name)
-        elif name not in texts or figures_differ(stated.decode(), own.decode()):
-            if not _same_picture(name, stated, own):
+        elif name not in texts or figures_differ(stated.decode(), made.decode()):
+            if not _same_picture(name, stated, made):
                 yield "wrong", f"{where}: is not the figure of these values"
     if others:
         drawn = f"matplotlib {about.matplotlib}" if about.matplotlib else "an unknown matplotlib"
@@ -424,18 +424,18 @@ def compared(
         yield "checked", f"{len(report) - len(texts)} figures, drawn again"
 
 
-def figures_differ(stated: str, own: str) -> bool:
+def figures_differ(stated: str, made: str) -> bool:
     """Whether two versions of a page have other figures, but for the last digits of their
     coordinates."""
-    both = [_SVG.findall(text) for text in (stated, own)]
+    both = [_SVG.findall(text) for text in (stated, made)]
     lines = [[line for figure in found for line in figure.splitlines()] for found in both]
     return any(not _nearly(*pair) for pair in zip_longest(*lines, fillvalue=""))
 
 
-def _same_picture(name: str, stated: bytes, own: bytes) -> bool:
+def _same_picture(name: str, stated: bytes, made: bytes) -> bool:
     """Whether two figures look alike: an SVG but for last digits, a PNG but for single shades."""
     if name.endswith(".svg"):
-        lines = (text.decode(errors="replace").splitlines() for text in (stated, own))
+        lines = (text.decode(errors="replace").splitlines() for text in (stated, made))
         return all(_nearly(*pair) for pair in zip_longest(*lines, fillvalue=""))
     if not name.endswith(".png"):
         return False
@@ -444,7 +444,7 @@ def _same_picture(name: str, stated: bytes, own: bytes) -> bool:
     try:
         pixels = [
             np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"), dtype=np.int16)
-            for data in (stated, own)
+            for data in (stated, made)
         ]
     except (OSError, ValueError, Image.DecompressionBombError):
         return False
@@ -477,13 +477,13 @@ def finished_trials(sweep: SweepFile, records: Records) -> list[str]:
 
 def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str]) -> Iterator[str]:
     """The labels of the description against the settings of its trials."""
-    own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
+    labels, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
     for name in names:
         cell, windows = cell_and_seed(name)[0], trial_config(records, name).chunking.windows
-        own[cell] = f"{groups[cell]} {windows}"  # the usual label
+        labels[cell] = f"{groups[cell]} {windows}"  # the usual label
     for one in sweep.cells:
-        usual = own.get(one.cell, one.label)
-        if one.label != usual and one.label in own.values():
+        usual = labels.get(one.cell, one.label)
+        if one.label != usual and one.label in labels.values():
             yield f"the label {shown(one.label)} is another cell's, {one.cell} is {usual}"
 
 
@@ -499,8 +499,8 @@ def give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame
     judgments |= given
     notes = {path: path.read_text() for path in sorted((folder / "qrels").glob("*.sha256"))}
     queries = values.groupby("split", observed=True)["query_id"].unique()
-    own = {split: [q for q in queries.get(split, ()) if q in judgments] for split in EVALUATED}
-    put_qrels(folder, {split: {q: judgments[q] for q in ids} for split, ids in own.items()})
+    ids_of = {split: [q for q in queries.get(split, ()) if q in judgments] for split in EVALUATED}
+    put_qrels(folder, {split: {q: judgments[q] for q in ids} for split, ids in ids_of.items()})
     for path, note in notes.items():
         if path.read_text() != note:
             raise BadInput(f"--qrels must name the judgments whose hash is qrels/{path.name}")
@@ -527,9 +527,9 @@ def _recomputed(
     return as_categories(whole.reindex(order.append(more)).reset_index()[list(SCORE_COLUMNS)])
 
 
-def _wrong_values(stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _wrong_values(stated: pd.DataFrame, made: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """The first value of each trial that differs."""
-    tables = [table.astype(dict.fromkeys(IDS, str)) for table in (stated, own)]
+    tables = [table.astype(dict.fromkeys(IDS, str)) for table in (stated, made)]
     both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
     same = np.isclose(both["value"], both["value_own"], rtol=RELATIVE, atol=ABSOLUTE)
     for row in both[~same].drop_duplicates(["cell", "seed"]).to_dict("records"):
@@ -539,10 +539,10 @@ def _wrong_values(stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[tuple[str
         yield "wrong", f"{trial}: {place}: {values}"
 
 
-def first_difference(name: str, stated: str, own: str) -> str:
+def first_difference(name: str, stated: str, made: str) -> str:
     """The first line in which two versions of a file of the report differ; "" where none does.
     Figures are left to the checksums."""
-    lines = [_SVG.sub("", text).splitlines() for text in (stated, own)]
+    lines = [_SVG.sub("", text).splitlines() for text in (stated, made)]
     for number, (left, right) in enumerate(zip_longest(*lines, fillvalue=""), start=1):
         if left != right and (name.endswith(EXACT) or not _nearly(left, right)):
             at = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
@@ -552,10 +552,10 @@ def first_difference(name: str, stated: str, own: str) -> str:
     return ""
 
 
-def _nearly(stated: str, own: str) -> bool:
+def _nearly(stated: str, made: str) -> bool:
     """True if two lines differ in the last digits of unrounded numbers alone."""
-    numbers = [[float(text) for text in _NUMBER.findall(line)] for line in (stated, own)]
-    return _NUMBER.sub("#", stated) == _NUMBER.sub("#", own) and all(
+    numbers = [[float(text) for text in _NUMBER.findall(line)] for line in (stated, made)]
+    return _NUMBER.sub("#", stated) == _NUMBER.sub("#", made) and all(
         math.isclose(*pair, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
         for pair in zip(*numbers, strict=True)
     )

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if to.name.lower().endswith(DOCUMENTS):
         if given.queries:
             raise BadInput("--queries has no effect on documents, which --to NEW.jsonl writes")
-        rows = {own.doc_id: own.text for own in documents(path, fields)}
+        rows = {document.doc_id: document.text for document in documents(path, fields)}
         if not rows:
             raise BadInput(f"{path} has no documents")
         pairs = ({"doc_id": name, "text": text} for name, text in rows.items())

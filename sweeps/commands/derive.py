@@ -75,7 +75,11 @@ def derive(folder: Path, aggregations: Sequence[Settings]) -> tuple[Sweep, list[
             "Run the sweep in another --storage with evaluation.keep_chunk_scores=true"
         )
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
-    rows = [r for cell, own in seeds.items() for r in _rows(sweep, cell, own, aggregations, qrels)]
+    rows = [
+        r
+        for cell, numbers in seeds.items()
+        for r in _rows(sweep, cell, numbers, aggregations, qrels)
+    ]
     if all(row.kind is Kind.TRAINED for row in rows):
         raise BadInput(_why_none(rows[-1]) or "these aggregations are the trials' own")
     return sweep, _tested(sweep, rows)
@@ -98,9 +102,9 @@ def _rows(
             f"{sweep.label(cell)} ranked at random: nothing was trained (training.num_epochs=0), "
             f"and each of its {len(seeds)} seeds drew a head. Run the sweep with a trained head"
         )
-    own = scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)]
+    of_cell = scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)]
     named = Cell(cell, sweep.label(cell), config=config.settings())
-    trained = _system(sweep, named, seeds, own, kind=Kind.TRAINED)
+    trained = _system(sweep, named, seeds, of_cell, kind=Kind.TRAINED)
     known, asked = [derived_config(config, {})], dict[str, TrialConfig]()
     for place, changes in enumerate([] if _why_none(trained) else aggregations):
         if (other := derived_config(config, changes)) not in known:
@@ -178,7 +182,7 @@ def _caption(sweep: Sweep, rows: Sequence[System]) -> str:
     over = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[1:] else numbered(seeds[0], "seed")
     two = any(has_two_runs(of["a"]) for row in rows for of in row.tests.values())
     clusters = f" (queries in clusters: {sweep.clusters.source})" if sweep.clusters else ""
-    said = (
+    caption = (
         f"{sweep.about.sweep} on {sweep.split_text}, means over {over}. {Kind.DERIVED}: the "
         "weights of the trained cell above, another aggregation of its chunk scores; a model "
         "trained with that aggregation would have other weights. diff and p: against that cell, "
@@ -187,7 +191,7 @@ def _caption(sweep: Sweep, rows: Sequence[System]) -> str:
         f"{sum(row.kind is Kind.DERIVED for row in rows)}.{f' {TWO_RUNS_WORDS}' if two else ''}"
     )
     left = [f"Not derived from {row.label}: {_why_none(row)}." for row in rows if _why_none(row)]
-    return "\n\n".join([said, *left])
+    return "\n\n".join([caption, *left])
 
 
 def _csv(sweep: Sweep, rows: Sequence[System]) -> str:
@@ -195,11 +199,11 @@ def _csv(sweep: Sweep, rows: Sequence[System]) -> str:
     lines = []
     for row in rows:
         settings = [row.cell.config[name] for name in _SETTINGS]
-        own = [row.of or row.name, row.label, row.kind, *settings]
-        own += [" ".join(map(str, row.statuses))]
+        first = [row.of or row.name, row.label, row.kind, *settings]
+        first += [" ".join(map(str, row.statuses))]
         for measure in sweep.measures:
             tested = [getattr(row.test(measure), column, None) for column in _TESTED]
-            lines.append([*own, measure, row.mean(measure), *tested])
+            lines.append([*first, measure, row.mean(measure), *tested])
     return csv_text([*_OWN, "measure", "mean", *_TESTED], lines)
 
 

@@ -289,7 +289,7 @@ def plan(
     components = sweep_components(matrix, **pairing)
     others = [_scores(one, sweep.primary) for one in _uncounted(sweep, earlier)]
     seeds = [sweep_components(one, baseline=one.cells[0]).seed for one in others]
-    variances, own = (
+    variances, medians = (
         _assumed(planned_variances(matrix, assurance=share, **pairing), share, components, seeds)
         for share in (ASSURANCE, 0.5)
     )
@@ -305,9 +305,9 @@ def plan(
         num_queries=Q,
         available=most,
         seeds=seeds_needed(variances, goal, num_queries=Q),
-        seeds_by_own=seeds_needed(own, goal, num_queries=Q),
+        seeds_by_own=seeds_needed(medians, goal, num_queries=Q),
         queries={S: queries_needed(variances, goal, num_seeds=S) for S in PLANNED_SEEDS},
-        queries_by_own={S: queries_needed(own, goal, num_seeds=S) for S in PLANNED_SEEDS},
+        queries_by_own={S: queries_needed(medians, goal, num_seeds=S) for S in PLANNED_SEEDS},
         floor=floor(variances, goal, num_queries=Q),
         power={
             (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
@@ -336,14 +336,14 @@ def _uncounted(pilot: Sweep, earlier: Sequence[Sweep]) -> Iterator[Sweep]:
     counted = {*pilot.scores[columns].itertuples(index=False, name=None)}
     for sweep in earlier:
         trials = [*sweep.scores[columns].itertuples(index=False, name=None)]
-        own = sweep.scores[[trial not in counted for trial in trials]]
-        if own.empty:
+        uncounted = sweep.scores[[trial not in counted for trial in trials]]
+        if uncounted.empty:
             raise BadInput(
                 f"--earlier: all trials of {sweep.folder} are the pilot's, or an earlier sweep's, "
                 "and would count twice; leave it out"
             )
         counted.update(trials)
-        yield replace(sweep, scores=own)
+        yield replace(sweep, scores=uncounted)
 
 
 def _check_sizes(goal: Goal, num_queries: int | None, measure: str) -> None:
@@ -523,13 +523,13 @@ def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> st
     "" where it is not known. `paired` tells whether the tests use the pairing."""
     if found is None:
         return ""
-    own = found.correlation
+    by_seed = found.correlation
     text = (
-        f"Means of runs with the same seed correlate by {signed(own.r, 2)} between systems (95% "
-        f"interval {range_text(own.low, own.high, 2)}, {own.num_cells} systems, "
-        f"{own.num_seeds} seeds)"
+        f"Means of runs with the same seed correlate by {signed(by_seed.r, 2)} between systems "
+        f"(95% interval {range_text(by_seed.low, by_seed.high, 2)}, {by_seed.num_cells} systems, "
+        f"{by_seed.num_seeds} seeds)"
     )
-    if own.low > 0:
+    if by_seed.low > 0:
         return (
             f"{text}: a difference found with {100 * POWER:.0f}% power is "
             f"{_detectable(found.paired)} with paired seeds and {_detectable(found.independent)} "

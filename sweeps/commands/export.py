@@ -152,8 +152,8 @@ def _say_exported(
         say(f"exported    {about['label']}, {seed}{chosen.why}: {given.to}")
     if about.get(NOT_MEASURED):
         say(f"warning     not measured as the folder computes it, {about[NOT_MEASURED]}")
-    if beside := beside_first_stage(analysis, about["label"]):
-        say(f"measured    {beside} ({_means(analysis, about['label'])})")
+    if gain := beside_first_stage(analysis, about["label"]):
+        say(f"measured    {gain} ({_means(analysis, about['label'])})")
     if chosen.adds_nothing:
         say(f"warning     alpha is 0: these are the scores of {chosen.first_stage} alone")
     if analysis.sweep.about.smoke_test:
@@ -437,10 +437,10 @@ def _unmeasured(config: TrialConfig, result: Result, given: argparse.Namespace) 
     asked = {"training.precision": given.precision, "evaluation.runtime": given.runtime}
     asked = {name: word for name, word in asked.items() if word}
     served = config.override({"training.num_epochs": 0, **asked})
-    own, measured = (
+    computed, measured = (
         f"in {_precision(c, result)} by {_RUNTIMES[runtime_of(c)]}" for c in (served, config)
     )
-    return "" if own == measured else f"{own}; the trial was measured {measured}"
+    return "" if computed == measured else f"{computed}; the trial was measured {measured}"
 
 
 _RUNTIMES = {"torch": "torch", "openvino": "OpenVINO"}
@@ -461,12 +461,12 @@ CPUS = ("x86_64", "AMD64", "aarch64", "arm64")
 def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> dict[str, Any]:
     """The origin of a model, as its folder states it."""
     sweep = analysis.sweep
-    beside = beside_first_stage(analysis, label)
+    gain = beside_first_stage(analysis, label)
     seed = "" if sweep.serving else f", seed {chosen.seed}"
     description = f"{label}{seed}, from {sweep.about.sweep} over {sweep.about.collection['name']}"
     return {
         "label": label,
-        "description": ", ".join(filter(None, [description, _means(analysis, label), beside])),
+        "description": ", ".join(filter(None, [description, _means(analysis, label), gain])),
         "sweep": sweep.about.sweep,
         "trial": chosen.name,
         "cell": chosen.cell,

@@ -55,8 +55,8 @@ def profile_text(stated: Profile) -> str:
     parts = [wrapped(stated.source)]
     if stated.settings:
         parts.append(_text([head, *_beside(stated.settings)], "lll"))
-    for model, own in stated.of_models.items():
-        parts.append(f"Of {model} alone:\n{_text([head, *_beside(own)], 'lll')}")
+    for model, settings in stated.of_models.items():
+        parts.append(f"Of {model} alone:\n{_text([head, *_beside(settings)], 'lll')}")
     if stated.quirks:
         quirks = [(model, ",".join(names)) for model, names in stated.quirks.items()]
         table = _text([("model", "model.quirks"), *quirks], "ll")

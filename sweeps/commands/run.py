@@ -75,16 +75,16 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
     given, rest = lists.parse_known_args(argv)
     if twice := [name for name in given.collection if given.collection.count(name) > 1]:
         raise BadInput(f"--collection names a collection once, got {twice[0]!r} twice")
-    own = [[*rest, "--collection", name] for name in given.collection]
+    commands = [[*rest, "--collection", name] for name in given.collection]
     preset = words["preset"]
-    options = [parse(one, prog=words["prog"], description="", preset=preset) for one in own]
+    options = [parse(one, prog=words["prog"], description="", preset=preset) for one in commands]
     loaded = [load_collection(one.collection or "") for one in options]
-    for name, one in () if options[0].dry_run else zip(given.collection, own, strict=True):
+    for name, one in () if options[0].dry_run else zip(given.collection, commands, strict=True):
         try:
             check_experiment(experiment, one, **words)
         except BadInput as error:
             raise BadInput(f"--collection {name}: {error}") from None
-    for one in own:
+    for one in commands:
         if code := run_experiment(experiment, one, **words):
             return code
     if options[0].dry_run or options[0].prepare:

@@ -90,14 +90,14 @@ def _serving() -> Schema:
     choices = {"of": served.SCORES, "normalise": [*NORMALISATIONS]}
 
     def shape(keys: Mapping[str, Any]) -> Schema:
-        own = {
+        shapes = {
             key: shape(kind) if isinstance(kind, Mapping) else dict(TYPES[kind])
             for key, kind in keys.items()
         }
-        own |= {key: declared[key] for key in own if key in declared}
-        own |= {key: {"enum": [*choices[key]]} for key in own if key in choices}
+        shapes |= {key: declared[key] for key in shapes if key in declared}
+        shapes |= {key: {"enum": [*choices[key]]} for key in shapes if key in choices}
         needed = [key for key in keys if key not in served.OPTIONAL]
-        return _closed(own) | {"required": needed}
+        return _closed(shapes) | {"required": needed}
 
     whole = shape(served.KEYS)
     whole["properties"]["format"] = {"const": FORMAT}
@@ -129,12 +129,12 @@ def _tables(shape: Callable[[Setting], Schema | None]) -> Schema:
     whole: dict[str, Schema] = {}
     for setting in declared_settings():
         section, _, leaf = setting.name.rpartition(".")
-        own = shape(setting)
-        if setting.name == "seed" or own is None:  # seeds are a key of their own
+        shaped = shape(setting)
+        if setting.name == "seed" or shaped is None:  # seeds are a key of their own
             continue
-        whole[setting.name] = own
+        whole[setting.name] = shaped
         if section:
-            whole.setdefault(section, _closed({}))["properties"][leaf] = own
+            whole.setdefault(section, _closed({}))["properties"][leaf] = shaped
     return _closed(whole)
 
 
@@ -213,11 +213,11 @@ def _record(kind: Any) -> Schema:
     """The schema of a table that is read into a dataclass."""
     hints = get_type_hints(kind)
     required = [
-        own.name
-        for own in fields(kind)
-        if own.default is MISSING and own.default_factory is MISSING
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
     ]
-    return _closed({own.name: _hinted(hints[own.name]) for own in fields(kind)}) | {
+    return _closed({field.name: _hinted(hints[field.name]) for field in fields(kind)}) | {
         "required": required
     }
 
@@ -228,7 +228,9 @@ def _hinted(hint: Any) -> Schema:
         return _record(hint)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is UnionType:
-        return {"anyOf": [{"type": "null"} if own is NoneType else _hinted(own) for own in inner]}
+        return {
+            "anyOf": [{"type": "null"} if part is NoneType else _hinted(part) for part in inner]
+        }
     if origin is None:
         return dict(TYPES[hint])
     if issubclass(origin, Mapping):

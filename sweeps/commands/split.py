@@ -141,10 +141,10 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
     whole = JudgedQueries(qrels | of_test, queries | test, groups)
     parts |= {"test": [*test]} if test else {}
     found = {split: whole.part(ids) for split, ids in parts.items()}
-    for split, own in found.items():
-        if not any(grade > 0 for judged in own.qrels.values() for grade in judged.values()):
+    for split, part in found.items():
+        if not any(grade > 0 for judged in part.qrels.values() for grade in judged.values()):
             raise BadInput(
-                f"none of the {len(own.queries):,} queries of {split} has a relevant document "
+                f"none of the {len(part.queries):,} queries of {split} has a relevant document "
                 "(relevance above 0); use larger --shares or another --salt"
                 + (", or smaller groups" if groups else "")
             )
@@ -174,17 +174,17 @@ def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[
     """The candidates of each split with queries that the run ranks; says which it does not rank,
     and refuses a run that ranks none."""
     ranked = dict(named_run(run, fields))
-    runs = {s: {q: ranked[q] for q in own.queries if q in ranked} for s, own in parts.items()}
+    runs = {s: {q: ranked[q] for q in part.queries if q in ranked} for s, part in parts.items()}
     if not any(runs.values()):
         asked = next(iter(next(iter(parts.values())).queries))
         others = f"; it has queries such as {shown(next(iter(ranked)))}" if ranked else ""
         raise BadInput(
             f"--run {run} ranks none of the queries of --qrels, such as {shown(asked)}{others}"
         )
-    for split, own in parts.items():
-        less = len(own.queries) - len(runs[split])
+    for split, part in parts.items():
+        less = len(part.queries) - len(runs[split])
         if less and runs[split]:
-            warn(f"--run does not rank {less:,} of {len(own.queries):,} {split} queries")
+            warn(f"--run does not rank {less:,} of {len(part.queries):,} {split} queries")
         elif less:
             warn(f"--run ranks no query of {split}: BM25 over all documents ranks them instead")
     return {split: of_split for split, of_split in runs.items() if of_split}
@@ -196,14 +196,14 @@ def _of_known(runs: Mapping[str, Run], known: DocumentStore, source: str) -> dic
     lost: dict[str, None] = {}
     changed, pairs = dict[str, Run](), 0
     for split, run in runs.items():
-        kept = {q: {d: s for d, s in own.items() if d in known} for q, own in run.items()}
-        lost |= {d: None for own in run.values() for d in own if d not in known}
+        kept = {q: {d: s for d, s in scores.items() if d in known} for q, scores in run.items()}
+        lost |= {d: None for scores in run.values() for d in scores if d not in known}
         pairs += sum(map(len, kept.values()))
         if sum(map(len, kept.values())) < sum(map(len, run.values())):
             changed[split] = kept
         if not any(kept.values()):
             raise BadInput(f"--run {source}: no document of {split} is in --docs")
-    number = sum(len(own) for run in runs.values() for own in run.values())
+    number = sum(len(scores) for run in runs.values() for scores in run.values())
     if 2 * pairs < number:
         raise BadInput(
             f"--run {source}: --docs lacks most of its documents, such as {next(iter(lost))}: are "
@@ -245,7 +245,7 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
     if high:
         names = " and ".join(seen.split for seen in high)
         warn(f"many relevant documents of {names} are also relevant in training: {KEEP_APART}")
-    for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
+    for name, earlier, same in shared_texts({s: part.queries for s, part in parts.items()}):
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 
 
@@ -290,7 +290,7 @@ def _place_documents(docs: str, folder: Path, fields: Fields) -> None:
     pairs = (
         source.documents()
         if source
-        else ((own.doc_id, own.text) for own in documents(path, fields))
+        else ((document.doc_id, document.text) for document in documents(path, fields))
     )
     zipped = kind.endswith(".gz")
     opened = gzip.open if zipped else open

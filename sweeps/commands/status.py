@@ -383,8 +383,8 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
 def _of_set(where: str, folder: str) -> str:
     """The counts of the trials on a test set, whose folder is beside that of the sweep."""
     try:
-        beside = f"{find_sweep(where).uri.rpartition('/')[0]}/{folder}"
-        return counts_text(take_snapshot(beside).trials)
+        uri_of_set = f"{find_sweep(where).uri.rpartition('/')[0]}/{folder}"
+        return counts_text(take_snapshot(uri_of_set).trials)
     except NoSweep:
         return "not begun"
 
@@ -409,12 +409,12 @@ def _now(records: Records, state: State, primary: str) -> TrialNow:
 def _expected(progress: Mapping[str, Any], since: float) -> float | None:
     """The seconds of all steps and validations of a trial, by the time between the steps that its
     attempt has made; None before a tenth of them. Those before a checkpoint were others'."""
-    own = [point for point in progress.get("curve", ()) if point["seconds"] >= since]
+    points = [point for point in progress.get("curve", ()) if point["seconds"] >= since]
     num_steps = progress["num_steps"] or 0
-    made = own[-1]["step"] - own[0]["step"] if own else 0
+    made = points[-1]["step"] - points[0]["step"] if points else 0
     if not made or made < ENOUGH_TO_ESTIMATE * num_steps:
         return None
-    return float((own[-1]["seconds"] - own[0]["seconds"]) / made * num_steps)
+    return float((points[-1]["seconds"] - points[0]["seconds"]) / made * num_steps)
 
 
 def _news(state: State) -> News:

@@ -96,9 +96,9 @@ def _listing(inventory: Inventory) -> Iterator[str]:
     )
     rows = [("sweep", "trials", "exclusive", "their size", "sweep files", "last change", "")]
     for sweep in inventory.sweeps:
-        own = inventory.only_of(sweep)
+        exclusive = inventory.only_of(sweep)
         there = len(sweep.trials & inventory.trials.keys())
-        alone = str(len(own)), size_text(sum(trial.num_bytes for trial in own))
+        alone = str(len(exclusive)), size_text(sum(trial.num_bytes for trial in exclusive))
         state = "runs" if sweep.driver else "damaged" if sweep.problem else ""
         age = f"{duration(max(0.0, now - sweep.modified))} ago"
         rows.append((sweep.name, str(there), *alone, size_text(sweep.num_bytes), age, state))
@@ -142,12 +142,12 @@ def _cache_lines(entries: Sequence[CacheEntry], now: float) -> Iterator[str]:
     yield f"cache       {cache_root()}, of this machine: {size}, built again when needed"
     rows = [("  kind", "", "size", "last used")]
     for kind in dict.fromkeys(entry.kind for entry in entries):
-        own = [entry for entry in entries if entry.kind == kind]
-        ages = sorted(max(0.0, now - entry.used) for entry in own)
+        of_kind = [entry for entry in entries if entry.kind == kind]
+        ages = sorted(max(0.0, now - entry.used) for entry in of_kind)
         used = f"{duration(ages[0])} ago"
-        used += f", the oldest {duration(ages[-1])} ago" if len(own) > 1 else ""
-        size = size_text(sum(entry.num_bytes for entry in own))
-        rows.append((f"  {kind}", numbered(len(own), "folder"), size, used))
+        used += f", the oldest {duration(ages[-1])} ago" if len(of_kind) > 1 else ""
+        size = size_text(sum(entry.num_bytes for entry in of_kind))
+        rows.append((f"  {kind}", numbered(len(of_kind), "folder"), size, used))
     yield from columns(rows, "lrrl") if entries else []
 
 
@@ -166,12 +166,12 @@ def _plan(
         return
     gone: set[str] = set()
     for sweep in chosen:
-        own = inventory.only_of(sweep)
-        gone |= {trial.name for trial in own}
-        size = sweep.num_bytes + sum(trial.num_bytes for trial in own)
-        kept = len(sweep.trials & inventory.trials.keys()) - len(own)
+        exclusive = inventory.only_of(sweep)
+        gone |= {trial.name for trial in exclusive}
+        size = sweep.num_bytes + sum(trial.num_bytes for trial in exclusive)
+        kept = len(sweep.trials & inventory.trials.keys()) - len(exclusive)
         stay = f"; {numbered(kept, 'trial')} of other sweeps are kept" if kept else ""
-        alone = f"{numbered(len(own), 'trial')}, {size_text(size)}"
+        alone = f"{numbered(len(exclusive), 'trial')}, {size_text(size)}"
         yield f"to remove   {sweep.name} with {alone}{stay}"
     if given.orphans:
         gone |= {trial.name for trial in inventory.orphans}

@@ -129,16 +129,16 @@ def teacher_of(model: str, words: Sequence[str], collection: str) -> TrialConfig
             f"{model} is trained before it teaches: name the folder that `ranksweep export` wrote, "
             "or a published reranker"
         )
-    own = {"model.name": model} if is_system else {"model.backbone": absolute_folder(model)}
+    named = {"model.name": model} if is_system else {"model.backbone": absolute_folder(model)}
     for name in settings:
         section = name.partition(".")[0]
-        if name in own or (section not in SECTIONS and name not in READ):
-            problem = f"is {model} here" if name in own else "is not a setting of a teacher"
+        if name in named or (section not in SECTIONS and name not in READ):
+            problem = f"is {model} here" if name in named else "is not a setting of a teacher"
             raise BadInput(f"{name} {problem}; settings: {', '.join(SECTIONS)}, {', '.join(READ)}")
     usual: dict[str, object] = {"model.name": "maxp", "training.num_epochs": 0}
     if is_system:  # none of them reads a stride
         usual = {"chunking.stride": settings.get("chunking.window", Chunking().stride)}
-    config = with_encoder(TrialConfig(collection).override(usual | own | settings))
+    config = with_encoder(TrialConfig(collection).override(usual | named | settings))
     for name in ignored_settings(config):
         if name in settings:
             raise BadInput(f"{name} has no effect on the teacher {model}: leave it out")

@@ -121,8 +121,8 @@ def verdicts(folder: Path, qrels: Sequence[str]) -> Iterator[Verdict]:
     about, staged = sweeps_bundle.manifest(folder), read_inputs(folder)
     held = sweeps_bundle.files_of(folder)
     yield "checked", f"SHA-256 of {len(held)} files"
-    for file, stated, own in sweeps_bundle.wrong_sums(folder):
-        yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
+    for file, stated, actual in sweeps_bundle.wrong_sums(folder):
+        yield "wrong", f"{file}: SHA-256: states {stated}, is {actual}"
     hashed = {*staged.qrels.values()} if about.qrels == "hash" else set()
     inputs = {*staged.files}
     for file in sorted(inputs):
@@ -135,8 +135,8 @@ def verdicts(folder: Path, qrels: Sequence[str]) -> Iterator[Verdict]:
         if not file.startswith(f"{REPORT}/"):
             yield "wrong", f"{file}: a bundle of this comparison has no such file"
     for file in sorted(inputs - hashed):
-        if (own := file_sha256(folder / file)) != staged.sums[file]:
-            yield "wrong", f"{file}: {FILE} states {staged.sums[file]}, is {own}"
+        if (actual := file_sha256(folder / file)) != staged.sums[file]:
+            yield "wrong", f"{file}: {FILE} states {staged.sums[file]}, is {actual}"
             return
     if hashed and not qrels:
         yield "not checked", f"the report: {sweeps_bundle.BY_QRELS}"

@@ -292,7 +292,7 @@ def _named(
         if isinstance(source, str):
             inside = bundles.runs(source)
             held = training_runs(source, tracking_uri=tracking_uri) if inside is None else inside
-        named += [(own or _name(source), runs) for own, runs in held.items()]
+        named += [(label or _name(source), runs) for label, runs in held.items()]
     return True, named
 
 
@@ -322,8 +322,8 @@ def _told_apart(
 
 def _sweep_of(label: str, runs: Sequence[RunSource]) -> str:
     """The folder or URI of the sweep whose cell the runs are of; "" for others."""
-    own = next(iter(_of_sweeps(runs).values()), None)
-    return own.where.removesuffix(f":{label}, seed {own.seed}").rstrip("/") if own else ""
+    first = next(iter(_of_sweeps(runs).values()), None)
+    return first.where.removesuffix(f":{label}, seed {first.seed}").rstrip("/") if first else ""
 
 
 def _once(
@@ -331,8 +331,8 @@ def _once(
 ) -> tuple[str, Sequence[RunSource]]:
     """A system with the runs that `systems` lack: sweeps share the trials of equal settings."""
     given = _of_sweeps(runs)
-    for known, own in systems.items():
-        held = _of_sweeps(own)
+    for known, others in systems.items():
+        held = _of_sweeps(others)
         twice = held.keys() & given.keys()
         pairs = [(held[trial].values, given[trial].values) for trial in twice]
         if pairs and all(one is not None and one.equals(other) for one, other in pairs):
@@ -346,8 +346,8 @@ def _once(
 
 def _of_sweeps(runs: Sequence[RunSource]) -> dict[tuple[str, int | None], TrainingRun]:
     """{(cell, seed): a sweep's run}."""
-    own = (run for run in runs if isinstance(run, TrainingRun) and run.cell)
-    return {(run.cell, run.seed): run for run in own}
+    of_sweeps = (run for run in runs if isinstance(run, TrainingRun) and run.cell)
+    return {(run.cell, run.seed): run for run in of_sweeps}
 
 
 def _collections(runs: Sequence[RunSource]) -> set[str]:

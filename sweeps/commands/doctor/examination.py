@@ -268,12 +268,12 @@ def what_judgments_tell(name: str, split: Split, ranker: str) -> Iterator[Diagno
 def unread_letters(name: str, collection: Collection) -> Iterator[Diagnosis]:
     """The finding on texts whose letters are not of the language that BM25 reads them as; `name` is
     the collection's as given."""
-    own = LANGUAGES[collection.language or ENGLISH]
-    if collection.first_stage not in OF_LANGUAGE or not own.scripts:
+    language = LANGUAGES[collection.language or ENGLISH]
+    if collection.first_stage not in OF_LANGUAGE or not language.scripts:
         return
     texts = islice(collection.documents.values(), SAMPLED_TEXTS)
     scripts = script_counts(text[:SAMPLED_LETTERS] for text in texts)
-    strange = scripts.total() - sum(scripts[script] for script in own.scripts)
+    strange = scripts.total() - sum(scripts[script] for script in language.scripts)
     if strange <= scripts.total() / 2:
         return
     codes = languages_fitting(scripts)
@@ -282,10 +282,10 @@ def unread_letters(name: str, collection: Collection) -> Iterator[Diagnosis]:
     else:
         code = (codes or [UNDETERMINED])[0]
         fitting = [*codes, UNDETERMINED]
-        choices = ", ".join(f"{own} for {LANGUAGES[own].name}" for own in fitting)
+        choices = ", ".join(f"{code} for {LANGUAGES[code].name}" for code in fitting)
     yield Diagnosis(
         "warning",
-        f"{strange / scripts.total():.0%} of the letters are of no script of {own.name}, the "
+        f"{strange / scripts.total():.0%} of the letters are of no script of {language.name}, the "
         "language in which BM25 reads the texts",
         "it can neither stem nor divide their words",
         f"'{base_of(name)}|first-stage(language={code})', or "

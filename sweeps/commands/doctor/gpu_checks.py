@@ -61,8 +61,8 @@ def _write(
     *,
     ended: bool,
 ) -> None:
-    told = {"ended": ended, "passed": not exit_code(findings), "seconds": round(seconds, 1)}
-    write_json(file, told | {"checks": lines})
+    result = {"ended": ended, "passed": not exit_code(findings), "seconds": round(seconds, 1)}
+    write_json(file, result | {"checks": lines})
 
 
 def _check_parts(json_file: Path) -> None:
