@@ -93,9 +93,9 @@ def _sources(value: Any, what: str, seen: set[int], modules: set[str]) -> Iterat
     yield value.__qualname__, _source(value, what)
     functions = [value]
     if isinstance(value, type):
-        members = [getattr(own, "__func__", own) for own in vars(value).values()]
-        members += [own.fget for own in members if isinstance(own, property)]
-        functions = [own for own in members if isinstance(own, FunctionType)]
+        members = [getattr(member, "__func__", member) for member in vars(value).values()]
+        members += [member.fget for member in members if isinstance(member, property)]
+        functions = [member for member in members if isinstance(member, FunctionType)]
         for base in value.__bases__:
             if base.__module__ == value.__module__:
                 yield from _sources(base, what, seen, modules)
@@ -123,7 +123,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> set[str]:
-    inner = (own for own in code.co_consts if isinstance(own, CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return {*code.co_names}.union(*map(_names, inner))
 
 
@@ -189,8 +189,8 @@ def _source(value: Any, what: str) -> str:
     except (OSError, TypeError):
         pass
     # A class of a cell: Python 3.11 looks for it in the file of its module, which is none.
-    functions = [getattr(own, "__func__", own) for own in vars(value).values()] if isinstance(
-        value, type) else []  # fmt: skip
+    members = vars(value).values() if isinstance(value, type) else ()
+    functions = [getattr(member, "__func__", member) for member in members]
     for function in functions:
         if isinstance(function, FunctionType):
             text = "".join(linecache.getlines(function.__code__.co_filename))
@@ -207,5 +207,7 @@ def _class_in(text: str, name: str) -> str:
         tree = ast.parse(text)
     except SyntaxError:
         return ""
-    found = [own for own in ast.walk(tree) if isinstance(own, ast.ClassDef) and own.name == name]
+    found = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name
+    ]
     return (ast.get_source_segment(text, found[-1]) or "") if found else ""

@@ -241,7 +241,7 @@ class Sweep:
             >>> {"question", "value", "low", "high"} <= {*found.columns}
             True
         """
-        return pd.DataFrame([asdict(own) for own in findings(self._analysis)])
+        return pd.DataFrame([asdict(finding) for finding in findings(self._analysis)])
 
     @property
     def selected_blocks(self) -> pd.DataFrame:
@@ -258,8 +258,8 @@ class Sweep:
         sweep = self._analysis.sweep
         rows = [
             (sweep.label(cell), tenth, share)
-            for cell, own in sweep.selected_blocks.items()
-            for tenth, share in enumerate(own.tenths, start=1)
+            for cell, blocks in sweep.selected_blocks.items()
+            for tenth, share in enumerate(blocks.tenths, start=1)
         ]
         return pd.DataFrame(rows, columns=["system", "tenth", "share"])
 

@@ -47,7 +47,9 @@ def columns(
     as wide as its widest text. Where the table is wider than `most`, the columns `names` are
     wrapped, the widest first; nothing of a text is lost."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    words = [max(map(len, " ".join(own).split()), default=0) for own in zip(*rows, strict=True)]
+    words = [
+        max(map(len, " ".join(column).split()), default=0) for column in zip(*rows, strict=True)
+    ]
     least = [max(_LEAST, min(word, _LONG)) for word in words]  # a word is broken last
     while most and sum(widths) + 2 * (len(widths) - 1) > most:
         widest = max(names, key=lambda column: widths[column] - least[column])

@@ -55,7 +55,7 @@ def register_model(folder: Path, model: Registered) -> int:
         [experiment_id], filter_string=f"tags.`rank.trial_key` LIKE '%/{model.trial}'"
     )
     family = read_settings(folder).model.name
-    own = travelling([family]) if is_reference(family) else ()
+    code = travelling([family]) if is_reference(family) else ()
     texts: list[ColSpec | TensorSpec] = [ColSpec("string", name) for name in EXAMPLE]
     with _quietly():
         logged = Model.log(
@@ -68,7 +68,7 @@ def register_model(folder: Path, model: Registered) -> int:
             tags=dict(model.tags),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder)},
-            code_paths=[*map(str, _library()), *own],
+            code_paths=[*map(str, _library()), *code],
             signature=ModelSignature(Schema(texts), Schema([ColSpec("double", "score")])),
             input_example=pd.DataFrame(EXAMPLE),
             pip_requirements=list(_requirements()),

@@ -148,8 +148,8 @@ class MlflowThread:
 
     def _connect(self) -> Runs:
         """Connects, and notes all trials whose run is missing or unfinished."""
-        own = Records(self._records.storage, self._records.sweep, command=self._records.command)
-        runs = Runs(own, self.tracking_uri, self._experiment, create=False)
+        records = Records(self._records.storage, self._records.sweep, command=self._records.command)
+        runs = Runs(records, self.tracking_uri, self._experiment, create=False)
         for state in runs.lacking():
             self.changed(state.name)
         if not self._ever:
