@@ -79,7 +79,7 @@ def _attempt(trial: Trial, task: TrialTask, events: TrialEvents, notice: threadi
                 continue
             kind = report.kind if report.status is TrialStatus.FAILED else ""
             if kind == "node lost":
-                say(f"SIGTERM     {report.reason}")
+                say(f"stopping    {report.reason}")
                 raise KeyboardInterrupt
             if kind == "storage":  # the next trial would wait for it, too
                 raise StorageAway(report.reason.removeprefix(f"{StorageAway.__name__}: "))
