@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rank_core.chunking.encoder_input import EncoderInput
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbone_types import ANY, Backbone, type_of
 from rank_core.encoders.backbones import load_config, load_tokenizer
 from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.decoder_rerankers import prompt_tokens
@@ -164,11 +164,12 @@ def facts_of(settings: Model, backbone: Backbone) -> Embedder:
 
 def rows_of(facts: Embedder, backbone: Backbone, tokenizer: Any = None) -> tuple[Around, Around]:
     """The rows of queries and of chunks: prompt and text between the special tokens of the
-    embedding model's tokenizer; of an encoder alone [CLS] and [SEP]. Another `tokenizer` than the
-    backbone's may read the prompts."""
+    embedding model's tokenizer; of an encoder alone of the kinds in `TYPES` [CLS] and [SEP].
+    Another `tokenizer` than the backbone's may read the prompts."""
     tokenizer = tokenizer or load_tokenizer(backbone.folder)
     own = (backbone.cls_id,), (backbone.sep_id,)
-    start, end = marks_around(tokenizer) if facts.is_stated else own
+    stated = facts.is_stated or type_of(backbone.kind) is ANY
+    start, end = marks_around(tokenizer) if stated else own
     rows = []
     for prompt in (facts.query_prompt, facts.document_prompt):
         tokens, before = prompt_tokens(facts.name, tokenizer, prompt) if prompt else ((), "")

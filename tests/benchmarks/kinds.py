@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerFast,
@@ -145,8 +146,17 @@ def write_tokenizer(kind: str, folder: Path, *, segments: bool, decoder: bool) -
 
 def write_classifier(kind: str, folder: Path) -> None:
     """A classifier of a kind, with random weights by which every token affects the score."""
+    _write(AutoModelForSequenceClassification, kind, folder)
+
+
+def write_encoder(kind: str, folder: Path) -> None:
+    """An encoder of a kind with random weights, and nothing that says how it is read."""
+    _write(AutoModel, kind, folder)
+
+
+def _write(loader: Any, kind: str, folder: Path) -> None:
     config = small_config(kind)
-    model = AutoModelForSequenceClassification.from_config(config).float().eval()
+    model = loader.from_config(config).float().eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -160,8 +170,10 @@ def write_classifier(kind: str, folder: Path) -> None:
     write_tokenizer(kind, folder, segments=segments, decoder=decoder)
 
 
-def scores_here(folder: Path, query: str, documents: Sequence[str], name: str) -> Mapping[str, Any]:
-    """The scores of documents by a model over the checkpoint in a folder, and its encoder."""
+def scores_here(
+    folder: Path, queries: Sequence[str], documents: Sequence[str], name: str
+) -> Mapping[str, Any]:
+    """s_QN of documents by a model over the checkpoint in a folder, and its encoder."""
     settings = {"model.name": name, "model.backbone": str(folder), "training.num_epochs": 0}
     settings |= {"chunking.window": WINDOW, "chunking.stride": STRIDE}
     settings |= {"chunking.max_query_tokens": 8, "model.dropout": 0.0}
@@ -172,10 +184,11 @@ def scores_here(folder: Path, query: str, documents: Sequence[str], name: str) -
     ids = {f"w{i}": i + 4 for i in range(60)}
     tokens = {d: np.array([ids[w] for w in d.split()], np.int32) for d in documents}
     reader = model_class(name).reader(config, backbone, tokens)  # type: ignore[union-attr,arg-type]
-    asked = np.array([ids[w] for w in query.split()], np.int32)
+    asked = [np.array([ids[w] for w in query.split()], np.int32) for query in queries]
     with torch.inference_mode():
-        batch = reader.collate([reader.chunks(asked, d) for d in documents])
-        return {"scores": model(batch), "encoder": model.encoder}
+        batch = reader.collate([reader.chunks(query, d) for query in asked for d in documents])
+        score_QN = model(batch).view(len(queries), len(documents))
+        return {"scores": score_QN, "encoder": model.encoder}
 
 
 Scorer = Callable[[Path], Callable[[tuple[str, str]], float]]
@@ -220,16 +233,13 @@ def compared(kind: str, folder: Path, score_by: Scorer = cross_encoder) -> Read:
         write_classifier(kind, folder)
     except Exception as error:  # of any kind, from a class of transformers
         return Read(kind, f"no small checkpoint: {type(error).__name__}: {_line(error)}")
-    found: dict[str, Any] = {}
-    largest = 0.0
-    theirs: Any = None
-    for query in QUERIES:
-        try:
-            found = dict(scores_here(folder, query, DOCUMENTS, "maxp"))
-        except BadInput as error:
-            return Read(kind, _line(error))
-        theirs = theirs or score_by(folder)
-        for document, score in zip(DOCUMENTS, found["scores"].tolist(), strict=True):
+    try:
+        found = scores_here(folder, QUERIES, DOCUMENTS, "maxp")
+    except BadInput as error:
+        return Read(kind, _line(error))
+    largest, theirs = 0.0, score_by(folder)
+    for query, scores in zip(QUERIES, found["scores"].tolist(), strict=True):
+        for document, score in zip(DOCUMENTS, scores, strict=True):
             pairs = [(query, window) for window in windows(document)]
             best = max(map(theirs, pairs))
             largest = max(largest, abs(best - score))

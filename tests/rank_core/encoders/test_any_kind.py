@@ -198,11 +198,11 @@ def test_code_of_a_vendor_is_never_run(folder):
     ):
         (folder / "config.json").write_text(json.dumps(stated | change))
         with pytest.raises(BadInput, match=words):
-            scores_here(folder, "w1", ["w2 w3"], "maxp")
+            scores_here(folder, ["w1"], ["w2 w3"], "maxp")
 
 
 def test_other_models_that_score_chunks_take_a_whole_classifier(tmp_path):
     write_classifier("gpt2", tmp_path)
     for name in ("avgp", "kmax-avgp", "randp"):
         assert model_class(name).scores_chunks
-        assert scores_here(tmp_path, "w1", ["w2 w3"], name)["scores"].shape == (1,)
+        assert scores_here(tmp_path, ["w1"], ["w2 w3"], name)["scores"].shape == (1, 1)

@@ -20,7 +20,9 @@ from rank_core.errors import BadInput
 from rank_core.models.bi_encoder import BiEncoder, facts_of
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
+from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.benchmarks.kinds import write_encoder
 from tests.rank_core.encoders.test_published_heads import publish
 from tests.rank_core.models.embedding_folders import CHAINS, saved
 
@@ -172,6 +174,23 @@ def test_scores_are_those_of_the_embedding_model(name, library, tmp_path):
         return
     np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
     assert expected.std() > 1e-3
+
+
+OTHER_KINDS = ["gte", pytest.param("gemma3_text", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_an_encoder_of_any_kind_alone_is_read_as_its_tokenizer_writes_texts(
+    kind, library, tmp_path
+):
+    write_encoder(kind, tmp_path)
+    theirs = library.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
+    expected = theirs.similarity(theirs.encode(QUERIES), theirs.encode(TEXTS)).numpy()
+    found = chunk_scores(str(tmp_path))
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    dense = EmbeddingModel.load(str(tmp_path), device="cpu")
+    vectors = dense.encode_queries(QUERIES), dense.encode_documents(TEXTS)
+    np.testing.assert_allclose(found, theirs.similarity(*vectors).numpy(), atol=1e-5, rtol=0)
 
 
 def byte_level(library, folder):
