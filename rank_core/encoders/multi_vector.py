@@ -56,7 +56,7 @@ EXPANSION: dict[str, Any] = {"strategy": None, "attend": False, "token": None, "
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
-class Part(NamedTuple):
+class TokenModule(NamedTuple):
     """A module behind the Transformer: Dense, Normalize or MultiVectorMask."""
 
     kind: str
@@ -83,7 +83,7 @@ class MultiVector:
     """
 
     texts: Embedder  # prompts, folder, positions
-    parts: tuple[Part, ...]
+    parts: tuple[TokenModule, ...]
     similarity: str = "maxsim"
     query_length: int | None = None  # tokens of a row; None: as `texts` says
     document_length: int | None = None
@@ -119,7 +119,7 @@ class MultiVector:
     def over(self, hidden_size: int) -> "MultiVector":
         """The same, with a new projection that reads the states of an encoder."""
 
-        def sized(part: Part) -> Part:
+        def sized(part: TokenModule) -> TokenModule:
             new = part.kind == "Dense" and part.path is None
             own = {**part.settings, "in_features": hidden_size}
             return part._replace(settings=own) if new else part
@@ -151,7 +151,9 @@ def read_multi_vector(
         texts = read_trained(name, query_prompt, document_prompt)
         sizes = {"in_features": 0, "out_features": DIMENSIONS, "bias": False}
         own = _of("Dense", **sizes, activation_function=IDENTITY, use_residual=False)
-        return MultiVector(texts, (Part("Dense", own), Part("Normalize", _of("Normalize"))))
+        return MultiVector(
+            texts, (TokenModule("Dense", own), TokenModule("Normalize", _of("Normalize")))
+        )
     try:
         found = _read(name, folder)
     except Unread as reason:
@@ -197,7 +199,7 @@ def _read(name: str, folder: Path) -> MultiVector:
         words = settings.get("skiplist_words")
         usual = [*string.punctuation] if words is None else words
         parts += [_mask(folder / MODEL_SETTINGS, {"skiplist_words": usual})]
-        parts += [Part("Normalize", _of("Normalize"))]
+        parts += [TokenModule("Normalize", _of("Normalize"))]
     elif settings.get("skiplist_words"):
         raise Unread(f"its skiplist_words are in {MODEL_SETTINGS}, not in a MultiVectorMask")
     if not any(part.kind == "Dense" for part in parts) and not settings.get("model_type"):
@@ -221,7 +223,7 @@ def _read(name: str, folder: Path) -> MultiVector:
     return _with_lengths(found, _of_rows(settings) | transformer_settings(encoder))
 
 
-def _part(folder: Path, module: Module, *, pylate: bool) -> Part:
+def _part(folder: Path, module: Module, *, pylate: bool) -> TokenModule:
     if module.kind == "MultiVectorMask":
         path = folder / module.path / CONFIG
         return _mask(path, read_table(path))._replace(path=module.path)
@@ -234,10 +236,10 @@ def _part(folder: Path, module: Module, *, pylate: bool) -> Part:
     gives = settings["module_output_name"] or takes
     if not pylate and (takes, gives) != (TOKENS, TOKENS):  # PyLate reads tokens whatever is stated
         raise Unread(f"its module {module} makes {takes} to {gives}, not {TOKENS}")
-    return Part(module.kind, settings | _of(module.kind), module.path)
+    return TokenModule(module.kind, settings | _of(module.kind), module.path)
 
 
-def _mask(path: Path, stated: Mapping[str, Any]) -> Part:
+def _mask(path: Path, stated: Mapping[str, Any]) -> TokenModule:
     """A MultiVectorMask. Raises `BadInput` for a damaged file, `Unread` for other settings."""
     if rest := sorted(stated.keys() - MASK.keys()):
         raise Unread(f"its MultiVectorMask has the settings {', '.join(rest)}")
@@ -249,7 +251,7 @@ def _mask(path: Path, stated: Mapping[str, Any]) -> Part:
         values = settings[key]
         if not isinstance(values, list | None) or not all(type(v) is kind for v in values or ()):
             raise damaged(path, f"has {key}={shown(values)}, which is no list of {kind.__name__}")
-    return Part("MultiVectorMask", settings)
+    return TokenModule("MultiVectorMask", settings)
 
 
 def _prompts(folder: Path, settings: Mapping[str, Any]) -> tuple[tuple[str, str], tuple[str, ...]]:
@@ -345,7 +347,7 @@ class TokenLayers(nn.Module):
         return x
 
 
-def _layer(folder: Path, part: Part) -> nn.Module:
+def _layer(folder: Path, part: TokenModule) -> nn.Module:
     if part.path is not None:
         return module_layer(folder, Step(part.kind, part.path, TOKENS, TOKENS))
     return Dense(part.settings) if part.kind == "Dense" else Normalize()

@@ -84,7 +84,7 @@ from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.checks import check_model
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
-from rank_core.models.late_interaction import LateInteraction
+from rank_core.models.late_interaction import ColBert
 from rank_core.models.ranker import Ranker, draws_classifier
 from rank_core.models.runtimes import require_runtime, write_graphs
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
@@ -433,7 +433,7 @@ def _write_head_and_tokenizer(
     with which a sweep may start, with the pooling that it reads."""
     if isinstance(model, BiEncoder):
         write_embedder(folder, model)
-    elif isinstance(model, LateInteraction):
+    elif isinstance(model, ColBert):
         write_multi_vector(folder, model)
     elif is_cross_encoder(config, backbone):
         write_cross_encoder(folder, config, backbone, model)

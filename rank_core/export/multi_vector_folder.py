@@ -18,7 +18,7 @@ from rank_core.encoders.module_chain import (
 from rank_core.export.embedding_folder import write_rows
 from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
 from rank_core.files import write_json
-from rank_core.models.late_interaction import LateInteraction
+from rank_core.models.late_interaction import ColBert
 
 TRANSFORMER = CROSS_ENCODER_MODULES[0][1]
 TYPE = {
@@ -29,7 +29,7 @@ TYPE = {
 }
 
 
-def write_multi_vector(folder: Path, model: LateInteraction) -> None:
+def write_multi_vector(folder: Path, model: ColBert) -> None:
     """Writes the tokenizer and the modules beside the encoder; no modules where
     sentence-transformers would read rows otherwise, as for a bi-encoder."""
     facts, backbone = model.facts, model.backbone
@@ -56,7 +56,7 @@ def write_multi_vector(folder: Path, model: LateInteraction) -> None:
     write_json(folder / ENCODER_FOLDER / TRANSFORMER_SETTINGS, _transformer(model, tokenizer))
 
 
-def _write_parts(folder: Path, model: LateInteraction) -> list[tuple[str, str]]:
+def _write_parts(folder: Path, model: ColBert) -> list[tuple[str, str]]:
     """The (path, type) of each module behind the Transformer."""
     layers, written = iter(model.head.layers), []
     for place, part in enumerate(model.facts.parts, start=1):
@@ -71,7 +71,7 @@ def _write_parts(folder: Path, model: LateInteraction) -> list[tuple[str, str]]:
     return written
 
 
-def _transformer(model: LateInteraction, tokenizer: Any) -> dict[str, Any]:
+def _transformer(model: ColBert, tokenizer: Any) -> dict[str, Any]:
     """The settings of the Transformer."""
     facts = model.facts
     settings: dict[str, Any] = {

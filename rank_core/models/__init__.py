@@ -40,7 +40,7 @@ MODELS: dict[str, str] = {
     "parade-late-interaction": "rank_core.models.parade:LateInteraction",
     "longp": "rank_core.models.passage_scores:LongP",
     "bi-encoder": "rank_core.models.bi_encoder:BiEncoder",
-    "late-interaction": "rank_core.models.late_interaction:LateInteraction",
+    "late-interaction": "rank_core.models.late_interaction:ColBert",
     "mores": "rank_core.models.mores:Mores",
     "cedr-knrm": "rank_core.models.cedr:CedrKnrm",
     "cedr-drmm": "rank_core.models.cedr:CedrDrmm",

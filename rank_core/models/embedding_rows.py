@@ -36,7 +36,7 @@ class RowEnd(NamedTuple):
     pad_id: int
 
 
-class Rows(NamedTuple):
+class TextRows(NamedTuple):
     """Rows of single texts."""
 
     ids_CW: Tensor
@@ -44,21 +44,23 @@ class Rows(NamedTuple):
     flat: FlatRows
 
 
-class Queries(NamedTuple):
+class DistinctQueries(NamedTuple):
     """The distinct queries of a batch."""
 
     rows: list[int]  # for each, the first row with it
     of_C: Tensor  # int64: for each row the place of its query
 
 
-def distinct_queries(inputs: EncoderInput) -> Queries:
+def distinct_queries(inputs: EncoderInput) -> DistinctQueries:
     """The queries of a batch, of which its rows share few; each is encoded once."""
     rows = sorted(set(inputs.query_rows))
     at = {row: place for place, row in enumerate(rows)}
-    return Queries(rows, on(inputs.device, torch.tensor([at[row] for row in inputs.query_rows])))
+    return DistinctQueries(
+        rows, on(inputs.device, torch.tensor([at[row] for row in inputs.query_rows]))
+    )
 
 
-def query_rows(inputs: EncoderInput, rows: Sequence[int], around: Around, end: RowEnd) -> Rows:
+def query_rows(inputs: EncoderInput, rows: Sequence[int], around: Around, end: RowEnd) -> TextRows:
     """The queries of some rows."""
     row_Q = on(inputs.device, torch.tensor(rows))
     lengths = [inputs.sizes[row].num_query for row in rows]
@@ -68,7 +70,7 @@ def query_rows(inputs: EncoderInput, rows: Sequence[int], around: Around, end: R
 
 def text_rows(
     inputs: EncoderInput, around: Around, end: RowEnd, rows: Sequence[int] | None = None
-) -> Rows:
+) -> TextRows:
     """The texts of some rows, or of all."""
     sizes = inputs.sizes if rows is None else [inputs.sizes[row] for row in rows]
     lengths = [size.num_text for size in sizes]
@@ -87,7 +89,7 @@ def _rows(
     around: Around,
     end: RowEnd,
     lengths: Sequence[int],
-) -> Rows:
+) -> TextRows:
     """Rows with the tokens `around` their texts. A row's text is the `length_C` tokens of `ids_CL`
     from `first_C` on, truncated to the limit; `lengths` is `length_C` on the host."""
     before, behind = len(around.start), len(around.end)
@@ -104,7 +106,7 @@ def _rows(
         row_CW = row_CW.where(place_W != end_C1 + place, token)
     row_CW[:, :before] = on(ids_CL.device, torch.tensor(around.start, dtype=torch.long))
     flat = on(ids_CL.device, rows_of_lengths(own, max(own)))
-    return Rows(row_CW, (place_W < end_C1 + behind).long(), flat)
+    return TextRows(row_CW, (place_W < end_C1 + behind).long(), flat)
 
 
 def row_states(

@@ -26,7 +26,7 @@ from rank_core.errors import BadInput
 from rank_core.models.bi_encoder import begun, check_rows, row_limit, rows_of
 from rank_core.models.embedding_rows import (
     RowEnd,
-    Rows,
+    TextRows,
     distinct_queries,
     query_rows,
     row_states,
@@ -69,7 +69,7 @@ class KeptTexts:
             self.size -= old_TD.nbytes
 
 
-class LateInteraction(Ranker):
+class ColBert(Ranker):
     """score = sum_q max_t s(q, t): each token q of the query is compared with its most similar
     token t, by the cosine of their projections to 128 dimensions, or as the folder of a
     late-interaction model says. t is any token of the document's windows; with model.maxsim=window
@@ -186,7 +186,9 @@ class LateInteraction(Ranker):
         if added.attended:
             lengths = [max(length, added.length) for length in flat.lengths]
             flat = on(ids_QW.device, rows_of_lengths(lengths, ids_QW.shape[1]))
-            return self.vectors(Rows(ids_QW, (real_QW | new_QW).long(), flat), scored_QW, "query")
+            return self.vectors(
+                TextRows(ids_QW, (real_QW | new_QW).long(), flat), scored_QW, "query"
+            )
         # Tokens that are read but not attended to: rows without padding cannot have them.
         output = self.encoder(input_ids=ids_QW, attention_mask=mask_QW)
         return self.projected(output.last_hidden_state, ids_QW, scored_QW, "query")
@@ -209,7 +211,7 @@ class LateInteraction(Ranker):
         x, compared = zip(*(of[text] for text in inputs.texts), strict=True)
         return TokenVectors(pad_sequence([*x], True), pad_sequence([*compared], True))
 
-    def vectors(self, rows: Rows, scored_CW: Tensor, task: str) -> TokenVectors:
+    def vectors(self, rows: TextRows, scored_CW: Tensor, task: str) -> TokenVectors:
         """The tokens of rows; each row is independent of the others."""
         type_of_products = products(rows.ids_CW.device)
         hidden_CWH = row_states(self.encoder, self.facts.texts, *rows, type_of_products)

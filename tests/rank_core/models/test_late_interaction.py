@@ -16,7 +16,7 @@ from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
-from rank_core.models.late_interaction import LateInteraction
+from rank_core.models.late_interaction import ColBert
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.rank_core.models.embedding_folders import encoder
@@ -327,7 +327,7 @@ def test_what_sentence_transformers_does_not_read_is_in_the_plan(library, tmp_pa
     file = Path(path, "config_sentence_transformers.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"truncate_dim": 5}))
     settings = Model("late-interaction", backbone=path)
-    assert LateInteraction.notes(settings, resolve_backbone(path)) == (
+    assert ColBert.notes(settings, resolve_backbone(path)) == (
         "a projection to 12 dimensions, maxsim, queries filled to 12 tokens, no prompts",
         "Not read, as in sentence-transformers: truncate_dim in config_sentence_transformers.json.",
     )
