@@ -10,7 +10,9 @@ from sweeps.launch.search_from import started
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
-TPE = ("--search", "tpe", "--num-configs", "3", "--num-seeds", "2")
+TWELVE = ("chunking.window=16,24,32,40", "chunking.stride=6,8,12")
+"""So many configurations that a model proposes, by their values."""
+TPE = ("--search", "tpe", "--num-configs", "9", "--num-seeds", "2")
 
 
 def earlier(plan, folder) -> Player:
@@ -23,9 +25,9 @@ def earlier(plan, folder) -> Player:
 def test_finished_trials_begin_a_search_and_stay_what_they_were(plan_of, tmp_path):
     """What the search has read from another sweep is on disk: a change there changes nothing. Its
     FirstP cells with the same windows are no points of the space."""
-    first = earlier(plan_of("--num-seeds", "2", *SIX), tmp_path / "first")
+    first = earlier(plan_of("--num-seeds", "1", *TWELVE), tmp_path / "first")
     where = str(first.records.folder)
-    words = (*TPE, *SIX, "--search-from", where)
+    words = (*TPE, *TWELVE, "--search-from", where)
     plan = started(plan_of(*words))
     in_space = [cell for cell in first.plan.cells if cell.config.model.name == "maxp"]
     assert [dict(own.point) for own in plan.search.started] == [
@@ -35,10 +37,10 @@ def test_finished_trials_begin_a_search_and_stay_what_they_were(plan_of, tmp_pat
     ]
     whole = Player(tmp_path / "whole", plan, good_small_windows).play()
     killed = Player(tmp_path / "killed", plan, good_small_windows)
-    killed.play(ends=4)
+    killed.play(ends=1)
     for trial in first.launched:  # another run of it
         first.records.remove(trial.name, ("result.json", "per_query.parquet"))
-        leave(first.records, trial, 0.0)
+        leave(first.records, trial, -good_small_windows(trial))
     killed.plan = started(plan_of(*words))
     assert killed.plan.search.started != plan.search.started
     search = killed.play(slots=2, order=3)
