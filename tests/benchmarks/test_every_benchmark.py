@@ -26,6 +26,7 @@ SMALLEST = {
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "choice": ("--sweeps", "2"),
     "dev_rule": ("--sweeps", "2", "--only", "simulated"),
+    "objectives": ("--sweeps", "2"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "driver": (
@@ -58,6 +59,7 @@ SMALLEST = {
 """What is said to each."""
 
 SLOW = {
+    "objectives",
     "dealing",
     "dev_rule",
     "driver",
