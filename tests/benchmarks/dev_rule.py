@@ -1,11 +1,11 @@
 """What it would save to stop the scoring of dev for a checkpoint that cannot become the best.
 
-    python -m tests.benchmarks.dev_rule [--sweeps 200] [--only SECTION] [--seed 1] [--json FILE]
+    python -m tests.benchmarks.dev_rule [--sweeps 200] [--seed 1] [--json FILE]
 
 A trial scores dev at each validation and keeps the best checkpoint, the earlier one on ties. Here
 it reads the queries in a random order, of equal cost, a twentieth at a time, and may stop after
-each block. What is kept has to be scored whole, because its values are reported. `recorded` replays
-trials that are trained here on the embedded collection, `simulated` draws curves. The rules:
+each block. What is kept has to be scored whole, because its values are reported. Curves are drawn
+(`curve`). The rules:
 
 `bound`: even value 1 for all queries that are left would not make it the best. It is exact.
 
@@ -23,20 +23,11 @@ with the leader. It never scores a checkpoint whole only because it was the best
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
 from rank_core.arrays import Floats
-from rank_core.chunking.inputs import load_inputs
-from rank_core.records import Run
-from rank_core.settings.config import TrialConfig
-from rank_core.trial.fold_model import FoldModel
-from rank_core.trial.trial import trial_streams
-from rank_core.trial.trial_result import Progress
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind
 
@@ -44,7 +35,6 @@ BLOCKS = 20
 CELLS, SEEDS = 6, 3
 SAME = 0.99
 """The share of trials in which a rule is to choose the same checkpoint."""
-RECORDED = 3  # trials, of three windows
 Rule = Callable[[Floats], tuple[int, float]]
 """The values of a trial's checkpoints, (V, Q) -> the chosen one, and the share of V x Q scored."""
 
@@ -215,50 +205,7 @@ def simulated(rng: np.random.Generator, num: int) -> Section:
     )
 
 
-def recorded_trial(window: int, seed: int) -> Floats:
-    """The values of dev's queries at each validation of a real trial, (V, Q)."""
-    config = TrialConfig("python-docs-passages").override(
-        {
-            "model.backbone": "tiny-docs",
-            "chunking.window": window,
-            "chunking.stride": window,
-            "training.num_epochs": 2,
-            "training.validate_every": 5,
-            "evaluation.depth": 10,
-            "seed": seed,
-        }
-    )
-    inputs = load_inputs(config.collection, config.model.backbone)
-    model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
-    measure, values = config.evaluation.measures[0], []
-    table_of = model.scorer.table
-
-    def recording(name: str, run: Run) -> pd.DataFrame:  # which a validation calls once
-        table = table_of(name, run)
-        own = table[table["measure"] == measure].sort_values("query_id")
-        values.append(own["value"].to_numpy())
-        return table
-
-    with patch.object(model.scorer, "table", recording):
-        for news in model.run(Path()):
-            assert isinstance(news, Progress)
-            if news.step == news.num_steps:
-                break
-    return np.array(values)
-
-
-def recorded(rng: np.random.Generator, num: int) -> Section:
-    """Trials of the embedded collection, replayed in `num` orders of dev's queries."""
-    seeds = max(1, min(num, RECORDED) // 3)
-    windows = (32, 48, 64) if num >= RECORDED else (32,)
-    values = np.array([[recorded_trial(w, s + 1) for s in range(seeds)] for w in windows])
-    rows = replayed([values] * num, rng)
-    V, Q = values.shape[2:]
-    title = f"Recorded: {len(windows)} windows x {seeds} seeds, {V} validations, {Q} queries"
-    return Section(title, COLUMNS, rows, _bars(rows, "recorded"))
-
-
-SECTIONS: dict[str, Draw] = {"simulated": simulated, "recorded": recorded}
+SECTIONS: dict[str, Draw] = {"simulated": simulated}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ random weights, its scores here, and those of sentence-transformers' `CrossEncod
 The reference reads pairs one by one: in batches some kinds of it read their padding.
 """
 
+import argparse
 import inspect
 import sys
 import tempfile
@@ -260,8 +261,11 @@ def every(kinds: Sequence[str]) -> Iterator[Read]:
                 yield Read(kind, f"FAULT {type(error).__name__}: {_line(error)}")
 
 
-def main(kinds: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Prints a line for each kind, and the count."""
+    words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    words.add_argument("kinds", nargs="*", metavar="KIND", help="such as t5; all by default")
+    kinds = words.parse_args(argv).kinds
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     results = []

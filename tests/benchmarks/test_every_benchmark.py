@@ -25,7 +25,7 @@ SMALLEST = {
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "choice": ("--sweeps", "2"),
-    "dev_rule": ("--sweeps", "2", "--only", "simulated"),
+    "dev_rule": ("--sweeps", "2"),
     "objectives": ("--sweeps", "2"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),

@@ -31,7 +31,10 @@ def cluster(tmp_path, monkeypatch):
 
 def nodes_of(*resources):
     """What Ray says of living nodes with these resources."""
-    return [{"Alive": True, "Resources": own} for own in resources]
+    return [
+        {"Alive": True, "NodeID": str(number), "Resources": own}
+        for number, own in enumerate(resources)
+    ]
 
 
 def options(*words):

@@ -292,7 +292,8 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_p
 
 def test_what_the_cluster_cannot_hold_is_refused(inputs_words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scaling, "connected", lambda num_workers, code: nullcontext())
-    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
+    node = {"Alive": True, "NodeID": "a", "Resources": {"CPU": 2.0}}
+    monkeypatch.setattr(ray, "nodes", lambda: [node])
     out = ("--storage", str(tmp_path / "results"))
     words = ("--num-workers", "1,3", "training.batch_size=512", *out)
     assert scaling.main([*inputs_words, *words]) == 2

@@ -72,7 +72,7 @@ COMMAND_LINES = {
     "chunking.max_query_tokens=128": "max_query_tokens <= 127",
     "--model firstp": "chunking.stride",
     "--model parade-transformer chunking.window=2 chunking.stride=1": "chunking.max_chunks",
-    "--model sump model.name=maxp": "--model and model.name=",
+    "--model sump model.name=maxp": "by --model and by model.name=",
     "training.batch_size=8,16": "training.batch_size",
     "training.batch_size=many": "training.batch_size",
     "training.backbone_learning_rate=nan": "backbone_learning_rate",
