@@ -245,7 +245,8 @@ def _cheaper(analysis: Analysis, choice: Choice) -> tuple[str, float | None]:
         paired_seeds=analysis.paired,
         deterministic=[name for name in analysis.fixed if name in matrix.cells],
     )
-    loses = {pair.system: -pair.in_family.ci_low for pair in pairs if not math.isnan(pair.p_both)}
+    limits = {pair.system: (pair.p_both, -pair.in_family.ci_low) for pair in pairs}
+    loses = {name: low for name, (p, low) in limits.items() if not math.isnan(p + low)}
     near = [name for name, limit in loses.items() if limit <= sweep.tests.margin]
     if near:
         best = min(near, key=lambda name: costs[name])

@@ -129,6 +129,11 @@ def test_a_cheaper_system_is_named_with_the_limit_of_what_it_may_lose(tmp_path: 
     assert any(f"is at most {near.cheaper_loses:.3f} worse" in text for text in near.more)
     equal = headline(costing(found, 80.0, 80.0))
     assert not equal.cheaper and "fewer tokens" not in equal.text
+    values = found.row_scores.tested["nDCG@10"].scores
+    for name in values:  # without a difference there is no interval
+        values[name] = values[choice.system]
+    same = headline(costing(found, *tokens))
+    assert not same.cheaper and "nan" not in same.text
 
 
 @pytest.mark.parametrize(("seeds", "needs"), [(1, "two more seeds"), (2, "one more seed")])
