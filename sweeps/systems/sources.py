@@ -2,7 +2,8 @@
 
 The kind of a source is recognised by its content: a TREC run, a table of per-query values with any
 of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three columns that `trec_eval
--q` and `ir_measures -q` print), the folder of a sweep or of an earlier comparison.
+-q` and `ir_measures -q` print), the folder of a sweep, of an earlier comparison or of mteb's
+results.
 """
 
 import math
@@ -57,6 +58,7 @@ from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import first_stage_scores, missing_input
 from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.mteb_results import mteb_results
 from sweeps.systems.system import System
 from sweeps.terminal.escape import from_csv
 from sweeps.terminal.notation import names_text
@@ -208,10 +210,23 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     if _is_sweep(text):
         return _of_sweep(text)
     if os.path.isdir(path):
+        if results := mteb_results(path):
+            return _of_mteb(results)
         path /= SCORES
         if not path.is_file():
-            raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
+            raise BadInput(
+                f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison nor results "
+                "of mteb"
+            )
     return _of_file(path) if is_there(path) else None
+
+
+def _of_mteb(results: Mapping[str, tuple[Path, pd.DataFrame]]) -> Held:
+    """Published models, each with one run."""
+    return {
+        name: [TrainingRun(str(place), values=_keyed(table), seed=1, deterministic=True)]
+        for name, (place, table) in results.items()
+    }
 
 
 def _is_sweep(text: str) -> bool:

@@ -474,3 +474,40 @@ def test_two_scales_of_a_measure_without_bounds_are_said(tmp_path, factor, says)
     paths = [written(tmp_path / name, "mine", size, "long") for name, size in sizes.items()]
     notes = " ".join(compare_runs(systems_of(paths)).sweep.notes)
     assert ("Check the scales of mine" in notes) == says
+
+
+def mteb_task(folder: Path, model: str, task: str, scores: object, revision: str = "r1") -> Path:
+    """A task's file as mteb writes it, beside the facts of the model."""
+    place = folder / model.replace("/", "__") / revision
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "model_meta.json").write_text(json.dumps({"name": model, "revision": revision}))
+    content = {
+        "dataset_revision": "x",
+        "task_name": task,
+        "mteb_version": "2.1.0",
+        "scores": scores,
+    }
+    (place / f"{task}.json").write_text(json.dumps(content))
+    return place
+
+
+def test_the_tasks_of_mteb_are_queries_and_their_models_systems(tmp_path: Path) -> None:
+    two = [{"hf_subset": name, "main_score": score} for name, score in (("en", 0.5), ("de", 0.25))]
+    for model, score in (("org/a", 0.5), ("org/b", 0.75)):
+        mteb_task(tmp_path, model, "NFCorpus", {"test": [{"main_score": score}]})
+        place = mteb_task(tmp_path, model, "MIRACL", {"dev": two, "test": [{"main_score": 0.75}]})
+    held = training_runs(str(tmp_path))
+    [run] = held["org/b"]
+    assert run.deterministic and run.values is not None
+    assert {*run.values.itertuples(index=False, name=None)} == {
+        ("NFCorpus", "main_score", 0.75),
+        ("MIRACL", "main_score", 0.5),
+    }
+    assert [*held] == ["org/a", "org/b"]
+    assert [*training_runs(str(place))] == [*training_runs(str(place.parent))] == ["org/b"]
+    mteb_task(tmp_path, "org/b", "NFCorpus", {"test": [{"main_score": 0.5}]}, "r2")
+    assert [*training_runs(str(tmp_path))] == ["org/a", "org/b@r1", "org/b@r2"]
+    for scores in ({"test": [{"ndcg_at_10": 0.5}]}, {"test": [{"main_score": float("nan")}]}):
+        mteb_task(tmp_path, "org/a", "NFCorpus", scores)
+        with pytest.raises(BadInput, match=r"NFCorpus\.json: .* must have a finite main_score"):
+            training_runs(str(tmp_path))
