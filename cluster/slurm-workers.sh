@@ -89,7 +89,7 @@ if ! find_head; then
 fi
 mapfile -t known < "$head"
 export RAY_AUTH_TOKEN=${known[1]} RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
-export RANKSWEEP_MPS=${RANKSWEEP_MPS:-${known[3]}} RANKSWEEP_DRAIN=30
+export RANKSWEEP_MPS=${RANKSWEEP_MPS:-${known[3]:-no}} RANKSWEEP_DRAIN=30
 make_environment
 seen=$(versions)
 if test "$seen" != "${known[2]}"; then

@@ -8,7 +8,9 @@ import logging
 import os
 import random
 import shutil
+import socket
 import tempfile
+import threading
 import time
 import uuid
 import zipfile
@@ -32,6 +34,8 @@ FILE = "checkpoint"
 """The name of the file; that of the best weights begins with it."""
 Content = dict[str, Any]
 """Tensors and plain values."""
+ENDING_SECONDS = 5.0  # for an older state on its way, when the node goes
+CLEAR_SECONDS = 30.0  # for one on its way, when none is needed any more
 
 
 class Best(NamedTuple):
@@ -63,13 +67,18 @@ class Checkpoints:
         self._wait, self._require, self._notice = wait, require, notice
         self.leaving = False
         self._is_here = self.is_local and _one_disk(Path(self.root), Path(tempfile.gettempdir()))
-        self._upload, self._given_up = Upload(clock), False
+        self._upload, self._late = Upload(clock), threading.Event()
         # Trials begin together, and would upload together. No number of a trial depends on it.
         self._random = random.Random(self.root)
         self._stretch = self._next_stretch()
         self._since = clock()
         self._cost = 0.0  # seconds that the trial waited for the last one
         self._best = ""  # name of the file of the best weights
+        self._saved: tuple[int, float] | None = None  # step and time of the state in the storage
+        self.last: tuple[int, float] | None = None
+        """When the trial is leaving: `saved` of the worker that writes."""
+        if not self._is_here:
+            _remove_left()
 
     def due(self, step: int) -> bool:
         """True if a checkpoint is due after `step` steps of the current model."""
@@ -90,9 +99,13 @@ class Checkpoints:
         return self._notice()
 
     @property
-    def age(self) -> float:
-        """Seconds since the state of the last checkpoint, or since the trial began here."""
-        return self.clock() - self._since
+    def saved(self) -> tuple[int, float] | None:
+        """The step of the state in the storage, if this attempt has written it, and its age in
+        seconds."""
+        if self._saved is None:
+            return None
+        step, taken = self._saved
+        return step, self.clock() - taken
 
     def save(
         self, content: Content, position: tuple[int, int], *, best: Best | None = None
@@ -104,43 +117,55 @@ class Checkpoints:
         ending the trial. A kill leaves the previous one. By a number of steps it is in the storage
         when this returns; else perhaps after it, at the latest when `finish` does.
         """
-        self._upload.wait()
+        self._upload.wait(ENDING_SECONDS if self.noticed else None)
+        if self._upload.running:
+            self._drop()  # the newer state is the one that counts
         before = self.clock()
         name = f"{FILE}.best-{position[0]:03}-{best.step:09}" if best else ""
         with self._not_fatal():
-            self._write(content, name, best.content() if best and name != self._best else None)
+            changed = best.content() if best and name != self._best else None
+            self._write(content, name, changed, (position[1], before))
         self._since = self.clock()
         self._cost = self._since - before
         self._stretch = self._next_stretch()
         if self.cadence.steps:
             self._upload.wait()
+        if not self._upload.running:  # also where none began: it was refused, or failed
+            self._upload.end_turn()
 
     def finish(self, seconds: float) -> None:
         """Waits at most so long for a checkpoint on its way; a later one does not count, as the
         trial may run elsewhere by then."""
         self._upload.wait(seconds)
-        self._given_up = self._upload.running
+        self._late.set()
         self._upload.end_turn()
+
+    def forget(self) -> None:
+        """What was loaded is not used: the trial starts anew, and writes its best weights again."""
+        self._best = ""
 
     def load(self) -> Content | None:
         """The content of the last checkpoint with tensors on the CPU, and the best weights' as
         `best`; None if there is none, or a broken one."""
         if FILE not in self._wait(self._names):
             return None
+        self.forget()
         try:
             content = self._read(FILE)
-            self._best = content.get("best", "")
-            if self._best:
-                content["best"] = self._read(self._best)
+            if best := content.get("best", ""):
+                content["best"] = self._read(best)
         except Exception as error:  # as above; unreadable counts as missing
             logger.warning("a checkpoint is broken and not used: %s: %s", self.root, error)
             return None
+        self._best = best
         return content
 
     def clear(self) -> None:
-        """Removes the trial's checkpoint, once it is finished or starts again."""
-        self._upload.wait()  # one that came later would stay
+        """Removes the trial's checkpoint, once it is finished."""
+        self._late.set()
+        self._upload.wait(CLEAR_SECONDS)  # its unfinished file would stay
         self._upload.end_turn()
+        self.forget()
         with contextlib.suppress(Exception):  # what remains is of no use, and does no harm
             self._remove(kept=())
             self.fs.rmdir(self.root)  # an object store has none
@@ -154,9 +179,17 @@ class Checkpoints:
             return [name for name in names if name.lstrip(".").startswith(FILE)]
         return []
 
-    def _write(self, content: Content, best_name: str, best: Content | None) -> None:
+    def _drop(self) -> None:
+        """The upload on its way does not count, and nobody waits for it."""
+        self._late.set()
+        self._upload = Upload(self.clock)
+
+    def _write(
+        self, content: Content, best_name: str, best: Content | None, taken: tuple[int, float]
+    ) -> None:
         """Writes the best weights, if changed, and then the checkpoint, which names them: at once
-        to a storage on this disk, else to the node's disk, and from there behind the trial."""
+        to a storage on this disk, else to the node's disk, and from there behind the trial. `taken`
+        are the step and the time of the state."""
         size = _num_bytes(content) + _num_bytes(best)
         if refusal := self._refusal(size):
             logger.warning("no checkpoint: %s", refusal)
@@ -170,39 +203,59 @@ class Checkpoints:
             for name, one in contents.items():
                 with atomic_write(Path(self.root, name)) as unfinished:
                     torch.save(one, unfinished)
-            self._written(best_name)
+            self._written(best_name, taken)
             return
-        node = Path(tempfile.mkdtemp(prefix="ranksweep-checkpoint-"))
+        node = Path(tempfile.mkdtemp(prefix=f"{_left_by(os.getpid())}-"))
         try:
             for name, one in contents.items():
                 torch.save(one, node / name)
         except BaseException:
             shutil.rmtree(node, ignore_errors=True)
             raise
-        self._upload.start(partial(self._send, node, tuple(contents), best_name))
+        self._late = threading.Event()
+        sent = partial(self._send, node, tuple(contents), best_name, taken, self._late)
+        self._upload.start(sent)
 
-    def _send(self, node: Path, names: tuple[str, ...], best_name: str) -> None:
-        """Brings files from the node's disk to the storage, each whole or not at all."""
+    def _send(
+        self,
+        node: Path,
+        names: tuple[str, ...],
+        best_name: str,
+        taken: tuple[int, float],
+        late: threading.Event,
+    ) -> None:
+        """Brings files from the node's disk to the storage, unless it is `late` by then."""
         try:
             with self._not_fatal():
                 self._require()
                 self.fs.makedirs(self.root, exist_ok=True)
                 for name in names:
-                    if self._given_up:
-                        return
-                    if self.is_local:
-                        with atomic_write(Path(self.root, name)) as unfinished:
-                            shutil.copyfile(node / name, unfinished)
-                    else:
-                        self.fs.put_file(str(node / name), f"{self.root}/{name}")
-                if not self._given_up:
-                    self._written(best_name)
+                    self._bring(node / name, late)
+                if not late.is_set():
+                    self._written(best_name, taken)
         finally:
             shutil.rmtree(node, ignore_errors=True)
 
-    def _written(self, best_name: str) -> None:
+    def _bring(self, file: Path, late: threading.Event) -> None:
+        """Brings a file under its name, whole or not at all. What was late while it was on its way
+        does not replace the file of another attempt."""
+        if late.is_set():
+            return
+        unfinished = f"{self.root}/.{file.name}.{uuid.uuid4().hex[:8]}.unfinished"
+        try:
+            if self.is_local:
+                shutil.copyfile(file, unfinished)
+            else:
+                self.fs.put_file(str(file), unfinished)
+            if not late.is_set():
+                self.fs.mv(unfinished, f"{self.root}/{file.name}")
+        finally:
+            with contextlib.suppress(Exception):
+                self.fs.rm_file(unfinished)
+
+    def _written(self, best_name: str, taken: tuple[int, float]) -> None:
         """The new state counts: the files of the old one go."""
-        self._best = best_name
+        self._best, self._saved = best_name, taken
         self._remove(kept=(FILE, best_name))
 
     @contextlib.contextmanager
@@ -244,6 +297,23 @@ class Checkpoints:
             if sum(int(file["size"]) for file in files.values()) + size > quota:
                 return f"{size_text(size)} more would exceed the quota of {size_text(quota)}"
         return ""
+
+
+def _left_by(pid: int | str) -> str:
+    """The beginning of the names of folders for uploads of a process of this host."""
+    return f"ranksweep-checkpoint-{socket.gethostname()}-{pid}"
+
+
+def _remove_left() -> None:
+    """Removes what processes of this host that ended within an upload have left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_left_by('*')}-*"):
+        pid = folder.name.removeprefix(_left_by("")).partition("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OSError):  # another's
+            continue
 
 
 @contextlib.contextmanager

@@ -91,7 +91,8 @@ class TrialState:
             if leaving:
                 checkpoints.finish(LEAVING_SECONDS)
         if leaving:
-            distributed.gather(None)  # until it is in the storage, all are needed
+            # Until it is in the storage, all are needed.
+            checkpoints.last = distributed.gather(checkpoints.saved)[0]
             checkpoints.leaving = True
 
     def _restore(self, checkpoints: Checkpoints) -> None:
@@ -107,6 +108,7 @@ class TrialState:
                 logger.warning(
                     "the trial restarts from scratch, because its checkpoint differs: %s", unlike
                 )
+            checkpoints.forget()
             return
         assert content is not None
         own = facts["workers"][distributed.world()[0]]

@@ -161,8 +161,7 @@ def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator
             reports.add(news, write=rank == 0)
             yield news
             if checkpoints and checkpoints.leaving:
-                age = f"{checkpoints.age:.1f} s"
-                raise NodeLeaves(f"its node is going; checkpoint of step {news.step}, {age} old")
+                raise NodeLeaves(f"its node is going; {_last(checkpoints.last)}")
     except Diverged:
         if checkpoints and rank == 0:
             checkpoints.clear()  # never runs again
@@ -172,6 +171,13 @@ def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator
             checkpoints.finish(UPLOAD_SECONDS)
         for made in (workdir, begin):
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _last(saved: tuple[int, float] | None) -> str:
+    """`checkpoint of step 27, 0.0 s old`."""
+    if saved is None:
+        return "no checkpoint could be written"
+    return f"checkpoint of step {saved[0]}, {saved[1]:.1f} s old"
 
 
 def _start(config: TrialConfig, records: Records, folder: Path) -> Path | None:

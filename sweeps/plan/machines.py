@@ -32,12 +32,15 @@ GPUS = {
 
 
 def kind_of(device: str) -> str:
-    """The kind of GPU in a device's name, such as `NVIDIA H100 80GB HBM3`; "" for others.
+    """The kind of GPU in a device's name, such as `NVIDIA H100 80GB HBM3`; "" for others, and for
+    a part of one.
 
     Examples:
-        >>> kind_of("NVIDIA A100-SXM4-80GB"), kind_of("NVIDIA L40S")
+        >>> kind_of("NVIDIA A100-SXM4-80GB"), kind_of("NVIDIA A100-SXM4-80GB MIG 1g.10gb")
         ('A100', '')
     """
+    if "MIG" in device:
+        return ""
     return next((kind for kind in GPUS if re.search(rf"\b{kind}\b", device)), "")
 
 

@@ -104,6 +104,8 @@ def run_in_train(config: dict[str, Any]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     name = f"train-{tune.get_context().get_trial_id()}"
+    if config["expected"]:
+        notice_of_node()  # which takes a moment to know
     callbacks = [TuneReportCallback()]
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(WAIT_SECONDS)
     try:

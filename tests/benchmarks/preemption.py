@@ -76,7 +76,7 @@ class Before(Checkpoints):
     """As in 0.4: the trial waits for each upload."""
 
     def due(self, step: int) -> bool:
-        return self.age >= max(60 * self.cadence.minutes, self._cost / COST_SHARE)
+        return self.clock() - self._since >= max(60 * self.cadence.minutes, self._cost / COST_SHARE)
 
     def save(self, *what: Any, **options: Any) -> None:
         before = self.clock()

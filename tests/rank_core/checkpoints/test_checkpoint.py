@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 import tempfile
 import threading
 import uuid
@@ -263,7 +264,7 @@ def test_a_notice_brings_the_state_of_the_next_step_to_the_storage(tmp_path, far
     threading.Timer(0.1, far.set).start()
     checkpoints.save(content(2), (0, 2))
     assert moved_on(checkpoints)
-    assert last(uri) == ("step 2",) and checkpoints.age < 60
+    assert last(uri) == ("step 2",) and checkpoints.saved[0] == 2 and checkpoints.saved[1] < 60
     checkpoints.leaving = True
     assert not checkpoints.due(3)
 
@@ -290,16 +291,59 @@ def test_a_storage_elsewhere_that_fails_leaves_the_last_checkpoint(
     assert not any((tmp_path / "node").iterdir())
 
 
-def test_an_upload_that_outlives_its_attempt_changes_nothing(tmp_path, far, monkeypatch):
+@pytest.mark.parametrize("with_best", [False, True])
+def test_an_upload_that_outlives_its_attempt_changes_nothing(tmp_path, far, monkeypatch, with_best):
     uri = str(tmp_path / "far" / "t")
     slow = Checkpoints(uri, Cadence(minutes=1))
-    slow.save(content(1), (0, 1), best=best(1))
+    slow.save(content(1), (0, 1), best=best(1) if with_best else None)
     slow.finish(0.01)
     monkeypatch.setattr(checkpoint, "_one_disk", lambda *paths: True)
     Checkpoints(uri, EVERY_STEP).save(content(2), (0, 2), best=best(2))  # where it goes on
     far.set()
     slow._upload.wait(60)
-    assert last(uri) == ("step 2", "2")
+    assert last(uri) == ("step 2", "2") and slow.saved is None
+    assert len([*(tmp_path / "far" / "t").iterdir()]) == 2, "nothing unfinished stays"
+
+
+def test_a_checkpoint_that_is_not_used_leaves_none_of_its_weights(tmp_path):
+    """Those of a trial that starts anew may be the best at the same step."""
+    uri = str(tmp_path / "t")
+    Checkpoints(uri, EVERY_STEP).save(content(1), (0, 1), best=best(1))
+    again = Checkpoints(uri, EVERY_STEP)
+    assert again.load()
+    again.forget()
+    others = {"weights": "others", "run": "others"}
+    weights = Best(1, lambda: others)
+    again.save(content(2), (0, 2), best=weights)
+    assert Checkpoints(uri, EVERY_STEP).load()["best"] == others
+    [file] = (tmp_path / "t").glob("*.best-*")
+    file.unlink()
+    broken = Checkpoints(uri, EVERY_STEP)
+    assert broken.load() is None
+    broken.save(content(3), (0, 3), best=weights)
+    assert last(uri) == ("step 3", "others")
+
+
+def test_a_checkpoint_that_is_refused_takes_no_turn(tmp_path, far):
+    now = [0.0]
+    first, second = (
+        Checkpoints(str(tmp_path / "far" / name), cadence, clock=lambda: now[0])
+        for name, cadence in (("a", Cadence(1, quota_bytes=1)), ("b", Cadence(1)))
+    )
+    now[0] = 100
+    assert first.due(1) and not second.due(1)
+    first.save(content(1), (0, 1))
+    assert first.saved is None and second.due(2)
+
+
+def test_what_a_killed_process_had_on_its_way_is_removed(tmp_path, far):
+    node = tmp_path / "node"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):
+        (node / f"{checkpoint._left_by(pid)}-x").mkdir()
+    Checkpoints(str(tmp_path / "far" / "t"), Cadence(minutes=1))
+    assert [path.name for path in node.iterdir()] == [f"{checkpoint._left_by(os.getpid())}-x"]
 
 
 def test_a_node_without_room_writes_where_it_can(tmp_path, far, monkeypatch):
