@@ -202,6 +202,10 @@ class DriverDisk(AbstractFileSystem):  # type: ignore[misc]
 
     _rm = rm_file
 
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        """Gives a file another name, in place of the file that has it."""
+        self._call("ask", "mv", *map(self._strip_protocol, (path1, path2)))
+
     def rmdir(self, path: str) -> None:
         """Removes an empty folder."""
         self._call("ask", "rmdir", self._strip_protocol(path))
