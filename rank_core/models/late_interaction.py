@@ -4,6 +4,7 @@ vector for each token, and each token of the query is compared with its most sim
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -69,6 +70,10 @@ class KeptTexts:
             self.size -= old_TD.nbytes
 
 
+_KEPT: "ContextVar[tuple[ColBert, KeptTexts] | None]" = ContextVar("kept", default=None)
+"""Of the ranking of this thread: the model that ranks, and what it has read."""
+
+
 class ColBert(Ranker):
     """score = sum_q max_t s(q, t): each token q of the query is compared with its most similar
     token t, by the cosine of their projections to 128 dimensions, or as the folder of a
@@ -105,16 +110,15 @@ class ColBert(Ranker):
         self.width = max(limits[0], added.length if added else 0)
         self.head = TokenLayers(self.facts)
         self.compared = ComparedTokens(self.facts)
-        self.kept: KeptTexts | None = None
 
     @contextlib.contextmanager
     def one_ranking(self) -> Iterator[None]:
         """Keeps the vectors of the texts that are read."""
-        self.kept = KeptTexts()
+        token = _KEPT.set((self, KeptTexts()))
         try:
             yield
         finally:
-            self.kept = None
+            _KEPT.reset(token)
 
     @classmethod
     def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
@@ -195,10 +199,11 @@ class ColBert(Ranker):
 
     def texts(self, inputs: EncoderInput) -> TokenVectors:
         """The texts of all rows. Within one ranking each is read once."""
-        if self.kept is None or not inputs.texts:
+        ranks, kept = _KEPT.get() or (None, None)
+        if kept is None or ranks is not self or not inputs.texts:
             read = text_rows(inputs, self.chunk_row, self.text_end)
             return self.vectors(read, read.mask_CW > 0, "document")
-        known = self.kept.texts
+        known = kept.texts
         first = {text: row for row, text in reversed([*enumerate(inputs.texts)])}
         of = {text: known[text] for text in first if text in known}
         if new := {text: row for text, row in first.items() if text not in of}:
@@ -207,7 +212,7 @@ class ColBert(Ranker):
             for place, (text, length) in enumerate(zip(new, read.flat.lengths, strict=True)):
                 # Copies: a view would keep the whole batch.
                 of[text] = x_NTD[place, :length].clone(), compared_NT[place, :length].clone()
-                self.kept.add(text, *of[text])
+                kept.add(text, *of[text])
         x, compared = zip(*(of[text] for text in inputs.texts), strict=True)
         return TokenVectors(pad_sequence([*x], True), pad_sequence([*compared], True))
 

@@ -65,7 +65,7 @@ def _finished(records: Records, file: SweepFile, plan: Plan) -> Iterator[Finishe
         dev = table[(table["split"] == "dev") & (table["measure"] == file.primary)]
         if dev.empty:
             continue
-        mean = float(np.mean(dev.groupby("seed")["value"].mean()))
+        mean = float(np.mean(dev.groupby("seed", observed=True)["value"].mean()))
         folds = int(cell.config.get("evaluation.folds", 0))
         tokens = float(cell.encoder_tokens_per_document or 0)
         costs = costs_of_cell(records, used, tokens, plan.search, folds=folds)

@@ -28,6 +28,7 @@ SMALLEST = {
     "dev_rule": ("--sweeps", "2"),
     "objectives": ("--sweeps", "2"),
     "gate_loops": ("--loops", "2"),
+    "kinds": ("t5",),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "driver": (
         *("--cells", "3,4", "--seeds", "1", "--collection", "{collection}"),
@@ -64,6 +65,7 @@ SLOW = {
     "dev_rule",
     "driver",
     "modelled_mfu",
+    "kinds",
     "launches",
     "preemption",
     "runtimes",

@@ -100,7 +100,7 @@ def test_a_changed_description_is_written_again_by_the_command(copy, run_local, 
     whole = json.loads(path.read_bytes())
     path.write_bytes(change(path.read_bytes()))
     again = run_local(copy, "--smoke-test", "--num-seeds", "2", "--tracking-uri", "none")
-    assert f"{path} was changed" in again.text and "nothing to launch" in again.text
+    assert f"{path} was edited" in again.text and "nothing to launch" in again.text
     described = json.loads(path.read_bytes())
     assert described["cells"] == whole["cells"] and described["files"] == whole["files"]
 

@@ -14,6 +14,7 @@ from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput
+from rank_core.models import late_interaction
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.models.late_interaction import ColBert
@@ -222,7 +223,7 @@ def ranked(path, documents, queries, chunking=CHUNKING, **model):
         depth=10,
         batch_tokens=40,
     )
-    assert own.kept is None
+    assert late_interaction._KEPT.get() is None
     return found, read
 
 

@@ -19,6 +19,7 @@ from rank_core.settings.training import check_training
 CHOSEN = {  # where not any value is allowed
     "model.name": "sump",
     "model.head": "new",
+    "model.maxsim": "window",
     "chunking.overflow": "first-last-sampled",
     "training.schedule": "linear",
     "training.loss": "ranknet",

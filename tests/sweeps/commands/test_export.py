@@ -295,7 +295,7 @@ def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch,
     note.write_text(kept)
     calls[:] = [-1, -1]
     assert main(words) == 0
-    assert calls == [-1, -1, 1, 2] and "1 shard of 3" in capsys.readouterr().out
+    assert calls == [-1, -1, 1, 2] and "1 of 3 shards" in capsys.readouterr().out
     refused("--out", *words)
 
 
