@@ -35,6 +35,7 @@ from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.settings.config import TrialConfig
+from tests.benchmarks.workload import print_table, save
 
 KINDS = tuple(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(60))]
@@ -262,20 +263,24 @@ def every(kinds: Sequence[str]) -> Iterator[Read]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Prints a line for each kind, and the count."""
+    """Prints a line for each kind, and the table of all."""
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("kinds", nargs="*", metavar="KIND", help="such as t5; all by default")
-    kinds = words.parse_args(argv).kinds
+    words.add_argument("--json", type=Path, help="where to write the numbers")
+    given = words.parse_args(argv)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     results = []
-    for read in every(kinds or KINDS):
+    for read in every(given.kinds or KINDS):
         results.append(read)
         line = read.refused or f"{read.difference:.1e} {read.packing}"
         print(f"{read.kind:24}", line, flush=True)
     there = [read for read in results if not read.refused]
     most = max((read.difference for read in there), default=0.0)
-    print(f"{len(there)} of {len(results)} kinds read, largest difference {most:.1e}")
+    row = {"kinds": f"{len(results)}", "read": f"{len(there)}", "largest difference": f"{most:.1e}"}
+    print()
+    print_table([row])
+    save(given.json, {"kinds": [read._asdict() for read in results]})
 
 
 if __name__ == "__main__":
