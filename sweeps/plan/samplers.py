@@ -4,7 +4,7 @@ command makes the same one again."""
 import ast
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,10 @@ from rank_core.errors import BadInput, shown, unknown
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
 
+Constraints = Callable[["FrozenTrial"], Sequence[float]]
+"""How far a trial of Optuna exceeds each limit; at most 0: within."""
 _STREAMS = ("rng", "seed")
 """Ends of the names of random streams, which belong to a search and not to its sampler."""
 
@@ -23,16 +26,17 @@ def is_sampler(name: str) -> bool:
     return name.endswith(")")
 
 
-def sampler_of(text: str, seed: int) -> "BaseSampler":
-    """The sampler that a text names, with this seed if it has one. Raises `BadInput` for another
-    class than those of `optuna.samplers`, and for arguments that are no literals."""
+def sampler_of(text: str, seed: int, constraints: Constraints | None = None) -> "BaseSampler":
+    """The sampler that a text names, with this seed and these constraints if its class takes them.
+    Raises `BadInput` for another class than those of `optuna.samplers`, and for arguments that are
+    no literals."""
     from optuna import samplers  # takes a second
 
     name, given = _parsed(text)
     known = [own for own in samplers.__all__ if own.endswith("Sampler")]
     if name not in known:
         raise unknown("sampler of Optuna", name, known)
-    return _made(getattr(samplers, name), given, seed)
+    return _made(getattr(samplers, name), given, seed, constraints)
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:
@@ -48,34 +52,53 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _made(kind: "type[BaseSampler]", given: Mapping[str, Any], seed: int) -> "BaseSampler":
+def _made(
+    kind: "type[BaseSampler]",
+    given: Mapping[str, Any],
+    seed: int,
+    constraints: Constraints | None,
+) -> "BaseSampler":
     if "seed" in given:
         raise BadInput(f"the seed of {kind.__name__} is --search-seed, got seed={given['seed']}")
-    seeded = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+    ours = {"seed": seed} | ({"constraints_func": constraints} if constraints else {})
+    ours = {own: ours[own] for own in inspect.signature(kind).parameters if own in ours}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it is experimental
         try:
-            return kind(**given, **seeded)
+            return kind(**given, **ours)
         except Exception as error:
             raise BadInput(f"--search {kind.__name__}(...): {error}") from None
 
 
-def check_sampler(text: str) -> None:
-    """Refuses a text that names no sampler, and one whose library is not installed."""
+def check_sampler(text: str, num_objectives: int = 1) -> None:
+    """Refuses a text that names no sampler, one whose library is not installed, and one that cannot
+    seek so many objectives."""
+    error = _refusal(text, num_objectives)
+    if isinstance(error, ImportError):
+        raise BadInput(f"--search {text}: {str(error).splitlines()[0]}")
+    # Otherwise a sampler of its own space, such as a GridSampler.
+    if error and num_objectives > 1 and isinstance(_refusal(text, 1), ImportError | None):
+        raise BadInput(
+            f"--search {text} seeks one objective, but --objective names {num_objectives}; tpe, gp "
+            "and NSGAIISampler() seek several"
+        )
+
+
+def _refusal(text: str, num_objectives: int) -> Exception | None:
+    """What a sampler raises in a study of two numbers with so many objectives."""
     import optuna
     from optuna.distributions import BaseDistribution, FloatDistribution
 
     sampler = sampler_of(text, 0)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(directions=["minimize"] * num_objectives, sampler=sampler)
     space: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in "ab"}
     try:
         for _ in range(3):
-            study.tell(study.ask(space), 0.0)
-    except ImportError as error:
-        raise BadInput(f"--search {text}: {str(error).splitlines()[0]}") from None
-    except Exception:  # a sampler of its own space, such as a GridSampler
-        return
+            study.tell(study.ask(space), [0.0] * num_objectives)
+    except Exception as error:
+        return error
+    return None
 
 
 def text_of(sampler: object) -> str:

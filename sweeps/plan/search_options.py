@@ -108,9 +108,7 @@ def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -
     each other."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
-    if is_sampler(name):
-        check_sampler(name)
-    elif name not in SEARCHES:
+    if not is_sampler(name) and name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     kind, number = search_kind(name), own.get("num_configs")
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
@@ -134,6 +132,8 @@ def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -
             f"before the last seed; got {num_seeds}"
         )
     own |= {key: parse(own[key]) for key, parse in _PARSED.items() if key in own}
+    if is_sampler(name):
+        check_sampler(name, len(own.get("objectives", ())) or 1)
     _check_goals(name, own)
     return SearchSettings(**own)
 

@@ -67,10 +67,10 @@ def _directions(num_objectives: int) -> list[StudyDirection]:
 
 
 def _sampler(name: str, seed: int, *, limited: bool) -> optuna.samplers.BaseSampler:
-    if is_sampler(name):
-        return sampler_of(name, seed)
     # Optuna 4 reads constraints by a function alone, which Optuna 5 warns of.
     by_function = limited and int(optuna.__version__.partition(".")[0]) < 5
+    if is_sampler(name):
+        return sampler_of(name, seed, _constraints if by_function else None)
     own: dict[str, Any] = {"constraints_func": _constraints} if by_function else {}
     if name == "gp":
         return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM, **own)

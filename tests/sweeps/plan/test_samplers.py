@@ -64,3 +64,12 @@ def test_a_sampler_whose_library_is_missing_is_refused(monkeypatch):
     monkeypatch.setattr("optuna.Study.ask", ask)
     with pytest.raises(BadInput, match=r"--search QMCSampler.*cmaes'$"):
         check_sampler("QMCSampler()")
+
+
+def test_a_sampler_of_one_objective_is_refused_for_several():
+    given = {"name": "CmaEsSampler()", "num_configs": 4}
+    goals = {"objectives": "nDCG@10,tokens_per_document"}
+    with pytest.raises(BadInput, match=r"CmaEsSampler\(\) seeks one objective, .* names 2"):
+        search_settings(given | goals, ranges=True, num_seeds=1)
+    for text in ("NSGAIISampler()", "RandomSampler()", "GridSampler(search_space={'x': [1]})"):
+        search_settings(given | goals | {"name": text}, ranges=True, num_seeds=1)

@@ -5,8 +5,10 @@ A finished trial is made up: its folder in the store, with per-query values on d
 
 import itertools
 import json
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import optuna
@@ -20,6 +22,7 @@ from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.plan import Plan, PlanLine
 from sweeps.plan.search_options import SearchOutcome
 from sweeps.plan.search_space import Range, Space, parse_range
+from sweeps.search import study as study_module
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Listed, Search, search_class
 from sweeps.search.study import Proposal, importance, propose
@@ -197,6 +200,18 @@ def test_a_proposal_uses_costs_and_limits():
     # A front of all points, and one of the cheap half alone, where the dear half gains nothing.
     half = proposed(lambda c: SearchOutcome((min(c, 0.5), c)), 2)
     assert half < 0.5
+
+
+def test_limits_reach_every_sampler_that_reads_them(monkeypatch):
+    """Optuna 4 has no other way than a function."""
+    made = partial(study_module._sampler, seed=1, limited=True)
+    names = ["tpe", "gp", "TPESampler(n_startup_trials=3)", "GPSampler()", "NSGAIISampler()"]
+    monkeypatch.setattr(optuna, "__version__", "4.5.0")
+    with warnings.catch_warnings(action="ignore"):
+        assert [vars(made(name))["_constraints_func"] for name in names] == (
+            [study_module._constraints] * len(names)
+        )
+    made("RandomSampler()")  # which takes none
 
 
 def test_a_search_of_several_objectives_is_a_study_of_several(plan_of, tmp_path):
