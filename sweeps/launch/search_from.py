@@ -11,17 +11,21 @@ from sweeps.launch.same_sweep import differences
 from sweeps.plan.make_plan import extended
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import Finished
-from sweeps.search.proposing import costs_of_cell, outcome_of
+from sweeps.search.proposing import costs_of_cell, outcome_of, stored_search
 from sweeps.store.records import Records, trial_name
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
+from sweeps.store.trial_costs import TOKENS
 
 
-def started(plan: Plan) -> Plan:
-    """The plan with the finished configurations of the sweeps that its search names. Raises
-    `BadInput` for a sweep of another collection, measure, swept settings or fixed settings, and
-    where none of its finished configurations is in the space."""
+def started(plan: Plan, into: Records) -> Plan:
+    """The plan with the finished configurations of the sweeps that its search names: those that the
+    search has stored `into` its own sweep, or else as they are now. Raises `BadInput` for a sweep
+    of another collection, measure, swept settings or fixed settings, and where none of its finished
+    configurations is in the space."""
     search, found = plan.search, list[Finished]()
+    if search.start_from and (stored := stored_search(plan, into)):
+        return replace(plan, search=replace(search, started=stored.started))
     for where in search.start_from:
         records = find_sweep(where)
         file = read_sweep_file(records)
@@ -54,12 +58,15 @@ def _check(where: str, file: SweepFile, plan: Plan) -> None:
 
 
 def _finished(records: Records, file: SweepFile, plan: Plan) -> Iterator[Finished]:
-    """The cells with a finished seed whose settings are in the space, in the order of the sweep."""
+    """The cells with a finished seed and all costs that count, whose settings are in the space, in
+    the order of the sweep."""
+    needs_tokens = TOKENS in (*plan.search.objectives, *plan.search.at_most)
     for cell in file.cells:
         point = _point(cell, plan)
         names = [trial_name(cell.cell, seed) for seed in file.seeds]
         used = [name for name, own in records.states(names).items() if own.status.used]
-        if point is None or not used:
+        tokens = cell.encoder_tokens_per_document
+        if point is None or not used or (tokens is None and needs_tokens):
             continue
         table = read_scores(records, used)
         dev = table[(table["split"] == "dev") & (table["measure"] == file.primary)]
@@ -67,8 +74,7 @@ def _finished(records: Records, file: SweepFile, plan: Plan) -> Iterator[Finishe
             continue
         mean = float(np.mean(dev.groupby("seed", observed=True)["value"].mean()))
         folds = int(cell.config.get("evaluation.folds", 0))
-        tokens = float(cell.encoder_tokens_per_document or 0)
-        costs = costs_of_cell(records, used, tokens, plan.search, folds=folds)
+        costs = costs_of_cell(records, used, tokens or 0.0, plan.search, folds=folds)
         yield Finished(point, outcome_of(mean, costs, plan.search))
 
 

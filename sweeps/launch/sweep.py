@@ -147,7 +147,7 @@ def plan_sweep(experiment: Experiment, options: Options) -> DryRun:
     plan = make_plan(experiment, options)
     records = sweep_on(records, plan.inputs.collection)
     check_same_sweep(plan, options, records)
-    plan = started(plan)
+    plan = started(plan, records)
     reported_queries(plan, str(options.tests.clusters))
     known = Known(plan, records, options)
     dry = _dry(plan, known, options)
@@ -181,7 +181,7 @@ def _sweep(
     else:
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
-        plan = started(plan)
+        plan = started(plan, records)
     reported_queries(
         plan, str(options.tests.clusters)
     )  # refuses unknown clusters before anything runs

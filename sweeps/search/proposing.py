@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,13 +42,20 @@ ASKS = 50
 or have run."""
 
 
+class StoredSearch(NamedTuple):
+    """What a search has on disk: its proposals, and the finished configurations that began it."""
+
+    proposals: tuple[Proposal, ...]
+    started: tuple[Finished, ...]
+
+
 class ProposingSearch(Search):
     """Optuna's proposals, one configuration after the other."""
 
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
         self._at_once, self._most = plan.search.at_once, plan.search.num_configs or 0
-        self._path = f"search-{_identity(plan)}.json"
+        self._path = _path(plan)
         self._points: list[Proposal] = []
         self._refused: list[Mapping[str, Any]] = []
         self._reasons: dict[str, None] = {}  # of refused points
@@ -58,7 +65,8 @@ class ProposingSearch(Search):
         self._started = plan.search.started
         # Proposals on disk are facts: a newer Optuna, which would propose otherwise, does not
         # change a sweep that has begun.
-        for proposal in self._read()[: self._most]:
+        stored = stored_search(plan, records)
+        for proposal in stored.proposals[: self._most] if stored else ():
             if not self._accept(proposal):
                 break  # a newer version rejects it: later proposals are made again
 
@@ -238,26 +246,6 @@ class ProposingSearch(Search):
         self._points.append(proposal)
         return True
 
-    def _read(self) -> list[Proposal]:
-        content = self.records.read_file(self._path)
-        if content is None:
-            return []
-        try:
-            stored = parsed_json(content)
-            self._started = tuple(
-                Finished(own["point"], SearchOutcome(tuple(own["values"]), tuple(own["excess"])))
-                for own in stored.get("started", ())
-            )
-            return [
-                Proposal(dict(own["point"]), dict(own.get("notes", {})))
-                for own in stored["proposals"]
-            ]
-        except (ValueError, KeyError, TypeError):
-            raise BadInput(
-                f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "
-                "away, and the same command proposes again from the ended trials"
-            ) from None
-
     def _write(self) -> None:
         """All proposals, including those of an earlier command for more configurations."""
         proposals = [
@@ -270,13 +258,37 @@ class ProposingSearch(Search):
         self.records.write_file(self._path, content.encode())
 
 
-def _identity(plan: Plan) -> str:
-    """A hash (six hex digits) of the search, the space, and the settings and contents that all
-    cells share."""
+def stored_search(plan: Plan, records: Records) -> StoredSearch | None:
+    """What an earlier command of this search has stored; None where there was none. Raises
+    `BadInput` for a file that is no such thing."""
+    content = records.read_file(_path(plan))
+    if content is None:
+        return None
+    try:
+        stored = parsed_json(content)
+        proposals = tuple(
+            Proposal(dict(own["point"]), dict(own.get("notes", {}))) for own in stored["proposals"]
+        )
+        started = tuple(
+            Finished(own["point"], SearchOutcome(tuple(own["values"]), tuple(own["excess"])))
+            for own in stored.get("started", ())
+        )
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(
+            f"{records.uri}/{_path(plan)} must hold the proposals of this search; move it "
+            "away, and the same command proposes again from the ended trials"
+        ) from None
+    return StoredSearch(proposals, started)
+
+
+def _path(plan: Plan) -> str:
+    """The file of a search, by a hash (six hex digits) of the search, the space, and the settings
+    and contents that all cells share."""
     search = plan.search
     shared: list[Any] = [search.name, search.seed, plan.space.text(), plan.cells[0].cell]
     shared += filter(None, (search.objectives, sorted(search.at_most.items()), search.start_from))
-    return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
+    identity = hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
+    return f"search-{identity}.json"
 
 
 def costs_of_cell(

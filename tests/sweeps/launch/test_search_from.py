@@ -1,6 +1,7 @@
 """Finished trials of other sweeps begin a search, or are refused."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.launch.search_from import started
 from sweeps.store.sweep_file import read_sweep_file
-from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
+from tests.sweeps.search.player import SIX, Player, good_small_windows
 
 TWELVE = ("chunking.window=16,24,32,40", "chunking.stride=6,8,12")
 """So many configurations that a model proposes, by their values."""
@@ -23,12 +24,13 @@ def earlier(plan, folder) -> Player:
 
 
 def test_finished_trials_begin_a_search_and_stay_what_they_were(plan_of, tmp_path):
-    """What the search has read from another sweep is on disk: a change there changes nothing. Its
+    """What the search has read from another sweep is on disk: it goes on without that sweep. Its
     FirstP cells with the same windows are no points of the space."""
     first = earlier(plan_of("--num-seeds", "1", *TWELVE), tmp_path / "first")
     where = str(first.records.folder)
     words = (*TPE, *TWELVE, "--search-from", where)
-    plan = started(plan_of(*words))
+    killed = Player(tmp_path / "killed", plan_of(*words), good_small_windows)
+    plan = started(killed.plan, killed.records)
     in_space = [cell for cell in first.plan.cells if cell.config.model.name == "maxp"]
     assert [dict(own.point) for own in plan.search.started] == [
         {"chunking.window": c.config.chunking.window, "chunking.stride": c.config.chunking.stride}
@@ -36,19 +38,36 @@ def test_finished_trials_begin_a_search_and_stay_what_they_were(plan_of, tmp_pat
         for c in in_space
     ]
     whole = Player(tmp_path / "whole", plan, good_small_windows).play()
-    killed = Player(tmp_path / "killed", plan, good_small_windows)
+    killed.plan = plan
     killed.play(ends=1)
-    for trial in first.launched:  # another run of it
-        first.records.remove(trial.name, ("result.json", "per_query.parquet"))
-        leave(first.records, trial, -good_small_windows(trial))
-    killed.plan = started(plan_of(*words))
-    assert killed.plan.search.started != plan.search.started
+    shutil.rmtree(first.records.folder)
+    killed.plan = started(plan_of(*words), killed.records)
     search = killed.play(slots=2, order=3)
     assert [cell.cell for cell in search.plan.cells] == [cell.cell for cell in whole.plan.cells]
     assert search.described()["started"] == len(in_space)
     [path] = killed.records.folder.glob("search-*.json")
     kept = [tuple(own["values"]) for own in json.loads(path.read_text())["started"]]
     assert kept == [own.outcome.values for own in plan.search.started]
+    with pytest.raises(BadInput, match="does not exist"):
+        started(plan_of(*words, "--search-seed", "2"), killed.records)
+
+
+def test_a_cell_without_its_number_of_tokens_is_no_free_one(plan_of, tmp_path):
+    first = earlier(plan_of("--num-seeds", "1", *SIX), tmp_path)
+    file = read_sweep_file(first.records)
+    cells = [replace(own, encoder_tokens_per_document=None) for own in file.cells[:-1]]
+    replace(file, cells=(*cells, file.cells[-1])).write(first.records)
+    words = (*TPE, *SIX, "--search-from", str(first.records.folder))
+    num_started = [
+        len(started(plan_of(*words, *goals), first.records).search.started)
+        for goals in (
+            (),
+            ("--objective", "nDCG@10,tokens_per_document"),
+            ("--at-most", "tokens_per_document=9999"),
+            ("--objective", "nDCG@10,peak_memory"),
+        )
+    ]
+    assert num_started[0] > 1 and num_started == [num_started[0], 1, 1, num_started[0]]
 
 
 @pytest.mark.parametrize(
@@ -71,4 +90,4 @@ def test_trials_that_do_not_compare_are_refused(changes, words, law, plan_of, tm
     space = SIX if "chunking.stride=8" not in words else ()
     plan = plan_of(*TPE, *space, *words, "--search-from", str(first.records.folder))
     with pytest.raises(BadInput, match=law):
-        started(plan)
+        started(plan, first.records)
