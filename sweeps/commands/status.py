@@ -233,7 +233,10 @@ def _counts(snapshot: Snapshot) -> str:
 
 def _best(snapshot: Snapshot) -> str:
     """The best cell's mean on dev so far, and its standing to the first stage, which it has to beat
-    there; test values are for the end."""
+    there; test values are for the end. Nothing where costs count in the choice, which is another
+    one then."""
+    if snapshot.file.at_most or snapshot.file.cost_weights:
+        return ""
     dev: dict[str, list[float]] = {}
     for trial in snapshot.trials:
         if trial.status in USED and trial.dev is not None:

@@ -148,6 +148,10 @@ def test_the_best_mean_on_dev_stands_beside_the_first_stage(begun):
     assert line_of(seen(begun), "best on dev").endswith(told)
     begun.finish(3, dev=0.0625)
     assert "0.500 by FirstP 96 (2 seeds)" in line_of(seen(begun), "best on dev")
+    for rule in ("at_most", "cost_weights"):  # by which another system may be the choice
+        costs = {"at_most": {}, "cost_weights": {}, rule: {"tokens_per_document": 1.0}}
+        update_sweep_file(begun.records, **costs)
+        assert "best on dev" not in seen(begun)
 
 
 def test_what_a_budget_has_left_counts_lost_attempts(begun, monkeypatch):
