@@ -96,10 +96,17 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
         lock.release()
 
 
-def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+def cached_directory(
+    kind: str, key: str, build: Callable[[Path], None], *, restores: bool = True
+) -> Path:
     """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it does not exist yet. The folder
     appears by one rename under a lock: no reader sees it half built, and the remains of a killed
-    builder are never used. What was noted while it was built is noted whenever it is opened."""
+    builder are never used. What was noted while it was built is noted whenever it is opened.
+
+    `restores=False` builds it here, whatever another machine has. Raises `ValueError` for a key
+    that is not the name of a folder."""
+    if Path(key).name != key or key in ("", ".."):  # it may come from another machine
+        raise ValueError(f"{key!r} is not the name of a folder of the cache")
     home = cache_root() / kind
     final = home / key
     _used[kind, key] = None
@@ -123,7 +130,7 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
             shutil.rmtree(leftover, ignore_errors=True)
         building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
         try:
-            if any(restore(kind, key, building) for restore in _restore):
+            if restores and any(restore(kind, key, building) for restore in _restore):
                 notes.say_again(building)
             else:
                 _build(kind, building, build)
@@ -165,11 +172,12 @@ def cache_entries() -> Iterator[CacheEntry]:
             yield CacheEntry(path.parent.name, path, size, max([path.stat().st_mtime, *times]))
 
 
-def remove_entry(entry: CacheEntry) -> None:
+def remove_folder(kind: str, key: str) -> None:
     """Removes a folder of the cache, by one rename: a killed removal leaves what the next build of
     the folder removes."""
-    with _locked(entry.path.with_name(f"{entry.path.name}.lock"), entry.kind):
-        gone = entry.path.with_name(f"{entry.path.name}.building-removed")
+    home = cache_root() / kind
+    with _locked(home / f"{key}.lock", kind):
+        gone = home / f"{key}.building-removed"
         with suppress(FileNotFoundError):
-            entry.path.rename(gone)
+            (home / key).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

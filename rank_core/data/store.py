@@ -9,6 +9,7 @@ per process as Python dictionaries, and 0.4 GB per machine here.
 """
 
 import hashlib
+import re
 import shutil
 from abc import abstractmethod
 from bisect import bisect_left
@@ -21,7 +22,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rank_core.cache import cached_directory
+from rank_core.cache import cached_directory, remove_folder
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
 from rank_core.progress import reported
@@ -362,15 +363,25 @@ def stored_documents(
         # Two folders: the source's key, known before reading, points to the content's hash, known
         # only after.
         move = partial(shutil.copytree, new, dirs_exist_ok=True, copy_function=shutil.move)
-        cached_directory(STORES, store.content_hash, move)
+        cached_directory(STORES, store.content_hash, move, restores=False)
         (folder / HASH).write_text(store.content_hash, encoding="ascii")
         shutil.rmtree(new)
 
     def write_again(folder: Path) -> None:  # where that part of the cache was deleted
         write(folder)
 
-    content_hash = (cached_directory(SOURCES, key, build) / HASH).read_text(encoding="ascii")
+    content_hash = _hash_in(cached_directory(SOURCES, key, build))
+    if not content_hash:
+        remove_folder(SOURCES, key)
+        content_hash = _hash_in(cached_directory(SOURCES, key, build, restores=False))
     return DocumentStore(cached_directory(STORES, content_hash, write_again))
+
+
+def _hash_in(folder: Path) -> str:
+    """The content hash in a folder of a source; "" for a damaged one."""
+    file = folder / HASH
+    text = file.read_bytes().decode("ascii", "replace") if file.is_file() else ""
+    return text if re.fullmatch("[0-9a-f]{16}", text) else ""
 
 
 def _checked(documents: Iterable[tuple[str, str]], source: str) -> Iterator[tuple[str, str]]:

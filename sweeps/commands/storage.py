@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 
-from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_entry
+from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_folder
 from rank_core.errors import BadInput
 from rank_core.units import size_text
 from sweeps.plan.flags import FLAGS
@@ -207,7 +207,7 @@ def _removals(
     if given.cache is not None:
         old = _old(given.cache)
         for entry in old:
-            remove_entry(entry)
+            remove_folder(entry.kind, entry.path.name)
         yield f"removed     {numbered(len(old), 'folder')} of the cache"
 
 

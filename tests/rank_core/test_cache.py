@@ -127,6 +127,13 @@ def test_a_cache_that_is_no_folder_is_named_with_its_variable(root, monkeypatch)
         cached_directory("kind", "key", lambda folder: None)
 
 
+@pytest.mark.parametrize("key", ["../up", "a/b", "/abs", ".", "..", "", "a/"])
+def test_a_key_is_the_name_of_a_folder(root, key):
+    with pytest.raises(ValueError, match="not the name of a folder"):
+        cached_directory("kind", key, lambda folder: None)
+    assert not root.exists()
+
+
 def test_a_cache_below_the_home_folder_may_be_written_with_a_tilde(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RANKSWEEP_CACHE", "~/ranks")

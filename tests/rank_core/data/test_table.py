@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rank_core.cache import cache_root, restored_by
 from rank_core.chunking.token_store import TOKENS, TokenStore
 from rank_core.data import store as tables
 from rank_core.data.store import (
@@ -199,3 +200,20 @@ def test_equal_sources_share_a_store_which_is_built_once_and_again_when_cleared(
     assert stored_documents("one", None, source="x").folder == stores[0].folder, "nothing is read"
     shutil.rmtree(stores[0].folder)
     assert dict(stored_documents("one", TEXTS.items, source="x")) == TEXTS
+
+
+@pytest.mark.parametrize("text", ["../../../outside/owned", "..", "", "G" * 16, "é" * 16])
+def test_a_restored_hash_is_never_a_path(text, tmp_path):
+    asked = []
+
+    def restore(kind, key, folder):
+        asked.append(kind)
+        (folder / tables.HASH).write_text(text)
+        return kind == tables.SOURCES
+
+    (tmp_path / "outside").mkdir()
+    with restored_by(restore):
+        store = stored_documents("key", TEXTS.items, source="x")
+    assert dict(store) == TEXTS and store.folder.parent == cache_root() / tables.STORES
+    # The content is at hand once it was read: nothing else is restored.
+    assert asked == [tables.SOURCES] and not list((tmp_path / "outside").iterdir())
