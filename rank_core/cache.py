@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from filelock import FileLock, Timeout
 
@@ -37,7 +37,9 @@ Restore = Callable[[str, str, Path], bool]
 """Fills an empty folder with what another machine has built: kind and key; False where it has not
 or the content is damaged, which leaves the folder empty."""
 _restore: list[Restore] = []
-_used: dict[tuple[str, str], None] = {}  # (kind, key) of what this process has opened
+_Loader = TypeVar("_Loader", bound=Callable[..., Any])
+_Opened = dict[tuple[str, str], None]  # (kind, key)
+_opened: list[_Opened] = [{}]  # of this process, then of each block that notes them
 SECONDS = ".seconds"
 """The file, in a folder that took more than a second, of how long it took to build."""
 _log = logging.getLogger(__name__)
@@ -68,10 +70,44 @@ def restored_by(restore: Restore) -> Iterator[None]:
         _restore.remove(restore)
 
 
+@contextmanager
+def opened_anew() -> Iterator[_Opened]:
+    """Notes the folders that are opened in the block, for `used_folders`."""
+    opened: _Opened = {}
+    _opened.append(opened)
+    try:
+        yield opened
+    finally:
+        _opened[:] = [one for one in _opened if one is not opened]
+
+
+def loaded_once(maxsize: int) -> Callable[[_Loader], _Loader]:
+    """A decorator as `lru_cache`, for a function that opens folders of the cache: every call opens
+    them, also one that is answered from memory."""
+
+    def decorate(function: _Loader) -> _Loader:
+        @functools.lru_cache(maxsize)
+        def loaded(*args: Any) -> tuple[Any, _Opened]:
+            with opened_anew() as opened:
+                return function(*args), opened
+
+        @functools.wraps(function)
+        def load(*args: Any) -> Any:
+            value, opened = loaded(*args)
+            for noted in _opened:
+                noted.update(opened)
+            return value
+
+        vars(load)["cache_clear"] = loaded.cache_clear
+        return cast(_Loader, load)
+
+    return decorate
+
+
 def used_folders() -> dict[tuple[str, str], float]:
-    """{(kind, key): seconds that it took to build it, wherever that was} of the folders that this
-    process has opened and that are there."""
-    folders = {(kind, key): cache_root() / kind / key for kind, key in _used}
+    """{(kind, key): seconds that it took to build it, wherever that was} of the folders that are
+    there and that were opened in the innermost block of `opened_anew`, or in this process."""
+    folders = {(kind, key): cache_root() / kind / key for kind, key in _opened[-1]}
     return {name: _seconds(folder) for name, folder in folders.items() if folder.is_dir()}
 
 
@@ -109,7 +145,8 @@ def cached_directory(
         raise ValueError(f"{key!r} is not the name of a folder of the cache")
     home = cache_root() / kind
     final = home / key
-    _used[kind, key] = None
+    for opened in _opened:
+        opened[kind, key] = None
     if final.is_dir():
         with suppress(OSError):  # another user's
             os.utime(final)  # its last use, for `ranksweep storage --cache`

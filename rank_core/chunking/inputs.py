@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from rank_core.cache import loaded_once
 from rank_core.checkpoints.weights import SWEEP, cell_trials, stored_cell, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.folds import kept_together
@@ -46,13 +47,13 @@ def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
     return _loaded(collection_name, collection.content_hash, backbone)
 
 
-@lru_cache(maxsize=8)
+@loaded_once(maxsize=8)
 def _loaded(collection_name: str, content_hash: str, backbone: Backbone) -> Inputs:
     """`content_hash` stands for the content of the collection."""
     return _inputs(load_collection(collection_name), backbone)
 
 
-@lru_cache(maxsize=64)
+@loaded_once(maxsize=64)
 def _query_tokens(inputs: Inputs, split: str) -> TokenStore:
     collection = inputs.collection
     queries = collection.splits[split].queries

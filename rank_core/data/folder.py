@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from rank_core import first_stage
-from rank_core.cache import cached_directory
+from rank_core.cache import cached_directory, loaded_once
 from rank_core.data.own_documents import OWN_DOCUMENTS, OwnDocuments, documents_of
 from rank_core.data.readers import documents as read_documents
 from rank_core.data.readers import (
@@ -193,7 +193,7 @@ def _declared(folder: Path) -> dict[str, Any]:
     return found | {"language": language_code(language, str(path)) if language else ""}
 
 
-@functools.lru_cache(maxsize=4)
+@loaded_once(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
     documents = _stored(files, states)

@@ -9,14 +9,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from rank_core.arguments import path_text, takes
-from rank_core.cache import cache_root
+from rank_core.cache import cache_root, loaded_once
 from rank_core.data import hub
 from rank_core.data.folder import LAYOUT, bm25_runs, load_folder
 from rank_core.data.ir_collections import (
@@ -141,7 +140,7 @@ def portable_collection(name: str) -> str:
     return portable_steps(with_folder(name, registered.get(base, base)))
 
 
-@lru_cache(maxsize=4)
+@loaded_once(maxsize=4)
 def load_own(path: str) -> Collection:
     """The collection returned by the function at `module:function`, called without arguments.
 

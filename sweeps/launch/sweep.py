@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rank_core.cache import cache_root
+from rank_core.cache import cache_root, opened_anew
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.machine import suited_precision, trial_device
@@ -115,6 +115,7 @@ class Outcome(NamedTuple):
     where: str
 
 
+@opened_anew()  # inputs of other sweeps of this process are not this one's to share
 def run_sweep(
     experiment: Experiment, options: Options, argv: list[str], *, check: bool = False
 ) -> Outcome:

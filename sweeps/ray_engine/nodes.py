@@ -243,7 +243,7 @@ class Nodes:
             say(f"storage     {line}")
 
     def _share(self, prepared: Prepared) -> None:
-        """Puts what this process has prepared into the storage; without it nodes make their own."""
+        """Puts what this command has prepared into the storage; without it nodes make their own."""
         try:
             missing = prepared.missing()
             if not missing:

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Preparation(NamedTuple):
-    """What the inputs that this process has read cost whoever does not have them."""
+    """What the inputs that a command has read cost whoever does not have them."""
 
     num_bytes: int
     seconds: float  # to make them, once, without a GPU
@@ -60,7 +60,7 @@ class Preparation(NamedTuple):
 
 
 def preparation() -> Preparation:
-    """Of the inputs that this process has read."""
+    """Of the inputs that this command has read."""
     used = {name: seconds for name, seconds in used_folders().items() if name[0] in KINDS}
     size = sum(path.stat().st_size for name in used for path in _files(*name))
     return Preparation(size, sum(used.values()))
@@ -73,7 +73,7 @@ class Prepared:
         self.storage = storage
 
     def missing(self) -> dict[str, int]:
-        """{KIND/KEY: bytes} of what this process has read and the storage does not have."""
+        """{KIND/KEY: bytes} of what this command has read and the storage does not have."""
         there = self.storage.files(FOLDER)
         return {
             f"{kind}/{key}": sum(path.stat().st_size for path in _files(kind, key))

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from rank_core import cache
-from rank_core.cache import cache_root, cached_directory, restored_by, used_folders
+from rank_core.cache import (
+    cache_root,
+    cached_directory,
+    loaded_once,
+    opened_anew,
+    restored_by,
+    used_folders,
+)
 from rank_core.errors import BadInput
 from rank_core.home import has_home, lend_home
 
@@ -138,6 +145,27 @@ def test_a_cache_below_the_home_folder_may_be_written_with_a_tilde(monkeypatch, 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RANKSWEEP_CACHE", "~/ranks")
     assert cache_root() == tmp_path / "ranks"
+
+
+def test_a_block_counts_what_it_opens_itself_or_has_from_memory(root):
+    @loaded_once(maxsize=4)
+    def load(key):
+        return cached_directory("kind", key, lambda folder: None)
+
+    def names():
+        return [key for _, key in used_folders()]
+
+    load("first")
+    load("others")
+    with opened_anew():
+        assert names() == []
+        with opened_anew():
+            load("first")
+            cached_directory("kind", "second", lambda folder: None)
+            assert names() == ["first", "second"]
+        load("new")
+        assert names() == ["first", "second", "new"]
+    assert {"first", "others", "second", "new"} <= {*names()}
 
 
 def test_what_another_machine_has_built_is_not_built_again(root, monkeypatch):

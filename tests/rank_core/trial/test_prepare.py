@@ -63,3 +63,13 @@ def test_every_fold_is_prepared(small_trial, monkeypatch):
     built = builds(monkeypatch)
     prepare(small_trial.override({"evaluation.folds": 3}))
     assert built.count("training") == 3 and built.count("tokens") == 1 + 3 * 3
+
+
+def test_inputs_from_memory_are_those_of_each_preparation(small_trial):
+    opened = []
+    for _ in range(2):
+        with cache.opened_anew():
+            prepare(small_trial)
+            opened.append({*cache.used_folders()})
+    assert opened[0] == opened[1]
+    assert {"document-sources", "collections", "tokens", "training"} <= dict(opened[1]).keys()

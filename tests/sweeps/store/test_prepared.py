@@ -139,6 +139,23 @@ def test_the_time_until_a_node_can_begin_is_that_of_making_and_of_bringing(monke
     assert (module.preparation().text, module.preparation().there) == ("", 0.0)
 
 
+def test_a_sweep_shares_what_it_reads_itself(monkeypatch, tmp_path):
+    """A notebook runs several sweeps, which may have storages of several readers."""
+    from sweeps.launch import sweep
+
+    storage = Storage(str(tmp_path / "s"))
+
+    def run(*_, **__):
+        cached_directory("tokens", "own", lambda folder: (folder / "f").touch())
+        return Prepared(storage).missing()
+
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    cached_directory("tokens", "private", lambda folder: (folder / "f").touch())
+    monkeypatch.setattr(sweep, "_sweep", run)
+    options = SimpleNamespace(storage=storage.uri, engine="local", dry_run=False, confirm=False)
+    assert sweep.run_sweep(SimpleNamespace(name="e"), options, []) == {"tokens/own": 0}
+
+
 def test_a_storage_without_room_takes_nothing(stored, tmp_path, monkeypatch):
     usage = os.statvfs(tmp_path)
     full = type("Usage", (), {"free": 5, "total": usage.f_blocks})
