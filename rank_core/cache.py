@@ -1,12 +1,13 @@
 """Content-addressed folders on the local disk, built once for all processes."""
 
 import functools
+import json
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -41,7 +42,9 @@ _Loader = TypeVar("_Loader", bound=Callable[..., Any])
 _Opened = dict[tuple[str, str], None]  # (kind, key)
 _opened: list[_Opened] = [{}]  # of this process, then of each block that notes them
 SECONDS = ".seconds"
-"""The file, in a folder that took more than a second, of how long it took to build."""
+"""The file, in a folder that took more than a second, of how long it took to build: {KIND/KEY:
+seconds} of itself and of what was built for it."""
+_nested: list[dict[str, float]] = []  # the same, of the builds under way, the outermost first
 _log = logging.getLogger(__name__)
 
 
@@ -104,17 +107,21 @@ def loaded_once(maxsize: int) -> Callable[[_Loader], _Loader]:
     return decorate
 
 
-def used_folders() -> dict[tuple[str, str], float]:
-    """{(kind, key): seconds that it took to build it, wherever that was} of the folders that are
-    there and that were opened in the innermost block of `opened_anew`, or in this process."""
-    folders = {(kind, key): cache_root() / kind / key for kind, key in _opened[-1]}
-    return {name: _seconds(folder) for name, folder in folders.items() if folder.is_dir()}
+def used_folders() -> list[tuple[str, str]]:
+    """(kind, key) of the folders that are there and that were opened in the innermost block of
+    `opened_anew`, or in this process."""
+    return [(kind, key) for kind, key in _opened[-1] if (cache_root() / kind / key).is_dir()]
 
 
-def _seconds(folder: Path) -> float:
-    with suppress(OSError, ValueError):
-        return float((folder / SECONDS).read_text())
-    return 0.0
+def build_seconds(folders: Iterable[tuple[str, str]]) -> float:
+    """The seconds that it took to build folders (kind, key) here, with what was built for them."""
+    # By name: what was built for one of them may be another one.
+    seconds: dict[str, float] = {}
+    for kind, key in folders:
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            content = json.loads((cache_root() / kind / key / SECONDS).read_text())
+            seconds |= {name: float(value) for name, value in content.items()}
+    return sum(seconds.values())
 
 
 @contextmanager
@@ -170,7 +177,7 @@ def cached_directory(
             if restores and any(restore(kind, key, building) for restore in _restore):
                 notes.say_again(building)
             else:
-                _build(kind, building, build)
+                _build(kind, key, building, build)
             building.rename(final)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
@@ -178,14 +185,22 @@ def cached_directory(
     return final
 
 
-def _build(kind: str, folder: Path, build: Callable[[Path], None]) -> None:
+def _build(kind: str, key: str, folder: Path, build: Callable[[Path], None]) -> None:
     if kind in MESSAGES:
         _log_once(MESSAGES[kind])
-    begun = time.monotonic()
-    with notes.kept_in(folder):
-        build(folder)
-    if (seconds := time.monotonic() - begun) > 1:
-        (folder / SECONDS).write_text(f"{seconds:.1f}")
+    begun, nested = time.monotonic(), dict[str, float]()
+    _nested.append(nested)
+    try:
+        with notes.kept_in(folder):
+            build(folder)
+    finally:
+        _nested[:] = [one for one in _nested if one is not nested]
+    seconds = time.monotonic() - begun
+    nested[f"{kind}/{key}"] = seconds - sum(nested.values())
+    if _nested:
+        _nested[-1].update(nested)
+    if seconds > 1:
+        (folder / SECONDS).write_text(json.dumps(nested))
 
 
 class CacheEntry(NamedTuple):

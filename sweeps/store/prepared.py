@@ -14,7 +14,7 @@ from errno import ENOSPC
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from rank_core.cache import cache_root, used_folders
+from rank_core.cache import build_seconds, cache_root, used_folders
 from rank_core.data.store import SOURCES, STORES
 from rank_core.files import file_sha256
 from rank_core.parsing import parsed_json
@@ -61,9 +61,9 @@ class Preparation(NamedTuple):
 
 def preparation() -> Preparation:
     """Of the inputs that this command has read."""
-    used = {name: seconds for name, seconds in used_folders().items() if name[0] in KINDS}
+    used = [(kind, key) for kind, key in used_folders() if kind in KINDS]
     size = sum(path.stat().st_size for name in used for path in _files(*name))
-    return Preparation(size, sum(used.values()))
+    return Preparation(size, build_seconds(used))
 
 
 class Prepared:

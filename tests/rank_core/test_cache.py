@@ -1,17 +1,20 @@
 """Folders built once, however many processes want them and however they end."""
 
 import getpass
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rank_core import cache
 from rank_core.cache import (
+    build_seconds,
     cache_root,
     cached_directory,
     loaded_once,
@@ -175,7 +178,6 @@ def test_what_another_machine_has_built_is_not_built_again(root, monkeypatch):
         asked.append(key)
         if key == "there":
             (folder / "part").write_text("brought")
-            (folder / cache.SECONDS).write_text("90.0")
         return key == "there"
 
     with restored_by(restore):
@@ -184,5 +186,23 @@ def test_what_another_machine_has_built_is_not_built_again(root, monkeypatch):
         cached_directory("kind", "there", lambda folder: pytest.fail("it was built"))
     cached_directory("kind", "later", lambda folder: (folder / "part").touch())
     assert (there / "part").read_text() == "brought" and asked == ["there", "new"]
-    seconds = {key: seconds for (kind, key), seconds in used_folders().items() if kind == "kind"}
-    assert seconds == {"there": 90.0, "new": 0.0, "later": 0.0}
+    assert {"there", "new", "later"} <= {key for _, key in used_folders()}
+
+
+def test_the_time_of_what_was_built_for_another_folder_counts_once(root, monkeypatch):
+    clock = itertools.count(step=10.0)  # a look at the clock: 10 s
+    monkeypatch.setattr(cache.time, "monotonic", lambda: next(clock))
+
+    def candidates(folder):
+        cached_directory("kind", "index", lambda folder: None)  # 10 s
+
+    def collection(folder):
+        cached_directory("kind", "candidates", candidates)  # 30 s
+        cached_directory("kind", "candidates", candidates)
+
+    with monkeypatch.context() as no_lock:
+        no_lock.setattr(cache, "_locked", lambda path, kind: nullcontext())
+        cached_directory("kind", "collection", collection)  # 50 s
+    names = [("kind", key) for key in ("collection", "candidates", "index", "none")]
+    assert [build_seconds([name]) for name in names] == [50.0, 30.0, 10.0, 0.0]
+    assert build_seconds(names) == build_seconds([names[0], names[2]]) == 50.0

@@ -72,4 +72,4 @@ def test_inputs_from_memory_are_those_of_each_preparation(small_trial):
             prepare(small_trial)
             opened.append({*cache.used_folders()})
     assert opened[0] == opened[1]
-    assert {"document-sources", "collections", "tokens", "training"} <= dict(opened[1]).keys()
+    assert {"document-sources", "collections", "tokens", "training"} <= dict([*opened[1]]).keys()

@@ -127,15 +127,15 @@ def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog):
 
 
 def test_the_time_until_a_node_can_begin_is_that_of_making_and_of_bringing(monkeypatch):
-    monkeypatch.setattr(
-        module, "used_folders", lambda: {("tokens", "k"): 600.0, ("code", "c"): 9.0}
-    )
+    seconds = {("tokens", "k"): 600.0, ("code", "c"): 9.0}
+    monkeypatch.setattr(module, "used_folders", lambda: [*seconds])
+    monkeypatch.setattr(module, "build_seconds", lambda names: sum(map(seconds.get, names)))
     files = [SimpleNamespace(stat=lambda: SimpleNamespace(st_size=37_500_000_000))]
     monkeypatch.setattr(module, "_files", lambda kind, key: files)
     found = module.preparation()
     assert found == (37_500_000_000, 600.0) and found.there == 600 + 300
     assert "made once in 10 min" in found.text and "in 5 min" in found.text
-    monkeypatch.setattr(module, "used_folders", lambda: {("tokens", "k"): 59.0})
+    seconds["tokens", "k"] = 59.0
     assert (module.preparation().text, module.preparation().there) == ("", 0.0)
 
 
