@@ -9,17 +9,19 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from errno import ENOSPC
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from rank_core.cache import build_seconds, cache_root, used_folders
+from rank_core.cache import SECONDS, build_seconds, cache_root, used_folders
 from rank_core.data.store import SOURCES, STORES
+from rank_core.errors import BadInput
 from rank_core.files import file_sha256
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text
-from sweeps.store.storage import Storage
+from sweeps.store.storage import Entry, Storage, StorageAway
 from sweeps.terminal.text import duration
 
 FOLDER = "prepared"
@@ -75,10 +77,13 @@ class Prepared:
     def missing(self) -> dict[str, int]:
         """{KIND/KEY: bytes} of what this command has read and the storage does not have."""
         there = self.storage.files(FOLDER)
+        used = {f"{kind}/{key}": (kind, key) for kind, key in used_folders() if kind in KINDS}
+        lists = {name: f"{FOLDER}/{name}/{LIST}" for name in used}
+        content = self.storage.read_all(path for path in lists.values() if path in there)
         return {
-            f"{kind}/{key}": sum(path.stat().st_size for path in _files(kind, key))
-            for kind, key in used_folders()
-            if kind in KINDS and f"{FOLDER}/{kind}/{key}/{LIST}" not in there
+            name: sum(path.stat().st_size for path in _files(*folder))
+            for name, folder in used.items()
+            if not _is_whole(name, content.get(lists[name], b""), there)
         }
 
     def put(self, names: dict[str, int]) -> None:
@@ -97,7 +102,8 @@ class Prepared:
             self.storage.write(f"{FOLDER}/{name}/{LIST}", json.dumps(found).encode(), wait=False)
 
     def restore(self, kind: str, key: str, folder: Path) -> bool:
-        """Fills an empty folder; False where the storage lacks it or has damaged files."""
+        """Fills an empty folder; False where the storage lacks it or has damaged files, whose list
+        is removed: the next driver puts them there again."""
         if kind not in KINDS:
             return False
         name = f"{FOLDER}/{kind}/{key}"
@@ -115,14 +121,27 @@ class Prepared:
             _log.warning("%s/%s is damaged and not used: %s", self.storage.uri, name, error)
             for one in folder.iterdir():
                 shutil.rmtree(one) if one.is_dir() else one.unlink()
+            if not isinstance(error, OSError | BadInput):
+                with suppress(OSError, StorageAway):
+                    self.storage.remove(f"{name}/{LIST}")
             return False
         return bool(found)
 
 
 def _files(kind: str, key: str) -> Iterator[Path]:
-    """The files of a folder of the cache."""
+    """The files of a folder of the cache, without the time that it took here."""
     folder = cache_root() / kind / key
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LIST)
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return (path for path in paths if path.name not in (LIST, SECONDS))
+
+
+def _is_whole(name: str, content: bytes, there: Mapping[str, Entry]) -> bool:
+    """Whether the storage has all files of a list in their sizes."""
+    try:
+        sizes = {file: size for file, (size, _) in parsed_json(content.decode()).items()}
+        return all(there[f"{FOLDER}/{name}/{file}"].size == size for file, size in sizes.items())
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return False
 
 
 def _within(folder: Path, file: str) -> Path:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rank_core.cache import cache_root, cached_directory, restored_by
+from rank_core.cache import SECONDS, cache_root, cached_directory, restored_by
 from sweeps.store import prepared as module
 from sweeps.store.prepared import FOLDER, LIST, Prepared
 from sweeps.store.storage import Storage
@@ -39,6 +39,7 @@ def files_of(cache: Path) -> dict[str, bytes]:
         for path in cache.rglob("*")
         if path.is_file()
         and path.suffix != ".lock"
+        and path.name != SECONDS
         and path.parts[len(cache.parts)] in module.KINDS
     }
 
@@ -74,6 +75,7 @@ def stored(tmp_path, monkeypatch):
     def build(folder):
         (folder / "below").mkdir()
         (folder / "below" / "ids.uint8").write_bytes(b"ids")
+        (folder / SECONDS).write_text("{}")
 
     for kind in ("tokens", "code"):  # the second is a user's, which nobody else runs
         cached_directory(kind, "k", build)
@@ -117,13 +119,29 @@ def _of_another_form(folder, names):
 
 
 @pytest.mark.parametrize("damage", [_other_content, _lost, _outside, _of_another_form])
-def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog):
+def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog, monkeypatch):
     folder = Path(stored.storage.root, FOLDER, "tokens", "k")
     names = json.loads((folder / LIST).read_text())
     damage(folder, names)
     (folder / LIST).write_text(json.dumps(names))
     assert opened(stored) == ["built"] and "is damaged and not used" in caplog.text
     assert not (tmp_path / "node" / "tokens" / "evil").exists()
+    # The next driver that has it puts it there again.
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "driver"))
+    assert stored.missing() == {"tokens/k": 3}
+    stored.put(stored.missing())
+    assert stored.missing() == {}
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "other"))
+    assert opened(stored) == ["ids.uint8"]
+
+
+@pytest.mark.parametrize("content", [b"", b"id"])
+def test_a_file_that_was_cut_off_is_put_again_before_a_node_meets_it(
+    stored, content, tmp_path, monkeypatch
+):
+    Path(stored.storage.root, FOLDER, "tokens", "k", "below", "ids.uint8").write_bytes(content)
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "driver"))
+    assert stored.missing() == {"tokens/k": 3}
 
 
 def test_the_time_until_a_node_can_begin_is_that_of_making_and_of_bringing(monkeypatch):
