@@ -18,8 +18,9 @@ from typing import NamedTuple
 from rank_core.cache import SECONDS, build_seconds, cache_root, used_folders
 from rank_core.data.store import SOURCES, STORES
 from rank_core.errors import BadInput
-from rank_core.files import file_sha256
+from rank_core.files import FULL, file_sha256
 from rank_core.parsing import parsed_json
+from rank_core.progress import reported
 from rank_core.units import size_text
 from sweeps.store.storage import Entry, Storage, StorageAway
 from sweeps.terminal.text import duration
@@ -92,14 +93,25 @@ class Prepared:
         root = Path(self.storage.root)
         if self.storage.is_local and shutil.disk_usage(root).free < 2 * sum(names.values()):
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(root))
-        for name in names:
-            kind, _, key = name.partition("/")
-            found = {}
-            for path in _files(kind, key):
-                file = path.relative_to(cache_root() / kind / key).as_posix()
-                self.storage.write(f"{FOLDER}/{name}/{file}", path, wait=False)
-                found[file] = [path.stat().st_size, file_sha256(path)]
-            self.storage.write(f"{FOLDER}/{name}/{LIST}", json.dumps(found).encode(), wait=False)
+        folders = {name: [*_files(*name.split("/"))] for name in names}
+        files = [(name, path) for name, paths in folders.items() for path in (*paths, None)]
+        listed = {name: dict[str, list[int | str]]() for name in names}
+        for name, path in reported(files, "storage: files of inputs"):
+            if path is None:
+                self._write(f"{name}/{LIST}", json.dumps(listed[name]).encode())
+                continue
+            file = path.relative_to(cache_root() / name).as_posix()
+            self._write(f"{name}/{file}", path)
+            listed[name][file] = [path.stat().st_size, file_sha256(path)]
+
+    def _write(self, path: str, data: bytes | Path) -> None:
+        """Waits for a storage that is away, and not for one that is full."""
+        try:
+            self.storage.write(f"{FOLDER}/{path}", data, wait=False)
+        except Exception as error:  # every filesystem has its own kinds
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            self.storage.write(f"{FOLDER}/{path}", data)
 
     def restore(self, kind: str, key: str, folder: Path) -> bool:
         """Fills an empty folder; False where the storage lacks it or has damaged files, whose list

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from errno import EIO, ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,6 +174,30 @@ def test_a_sweep_shares_what_it_reads_itself(monkeypatch, tmp_path):
     monkeypatch.setattr(sweep, "_sweep", run)
     options = SimpleNamespace(storage=storage.uri, engine="local", dry_run=False, confirm=False)
     assert sweep.run_sweep(SimpleNamespace(name="e"), options, []) == {"tokens/own": 0}
+
+
+@pytest.mark.parametrize(("number", "tries"), [(EIO, 3), (ENOSPC, 1)])
+def test_a_hiccup_of_the_storage_is_waited_for_and_a_full_one_is_not(
+    stored, number, tries, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "driver"))
+    Path(stored.storage.root, FOLDER, "tokens", "k", LIST).unlink()
+    prepared = Prepared(Storage(stored.storage.uri, opened=True))
+    put, tried = prepared.storage._put, []
+
+    def failing(path, data, **how):
+        tried.append(path)
+        if len(tried) < 3:
+            raise OSError(number, os.strerror(number))
+        put(path, data, **how)
+
+    monkeypatch.setattr(prepared.storage, "_put", failing)
+    monkeypatch.setattr(prepared.storage, "_sleep", lambda seconds: None)
+    with nullcontext() if number == EIO else pytest.raises(OSError, match="No space left"):
+        prepared.put(prepared.missing())
+    file = f"{FOLDER}/tokens/k/below/ids.uint8"
+    assert tried[:tries] == [file] * tries and tried[tries:] in ([], [f"{FOLDER}/tokens/k/{LIST}"])
+    assert bool(prepared.missing()) == (number == ENOSPC)
 
 
 def test_a_storage_without_room_takes_nothing(stored, tmp_path, monkeypatch):
