@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 from rank_core.cache import SECONDS, build_seconds, cache_root, used_folders
 from rank_core.data.store import SOURCES, STORES
-from rank_core.errors import BadInput
 from rank_core.files import FULL, file_sha256
 from rank_core.parsing import parsed_json
 from rank_core.progress import reported
 from rank_core.units import size_text
-from sweeps.store.storage import Entry, Storage, StorageAway
+from sweeps.store.storage import Entry, Storage, StorageAway, reason
 from sweeps.terminal.text import duration
 
 FOLDER = "prepared"
@@ -114,8 +113,8 @@ class Prepared:
             self.storage.write(f"{FOLDER}/{path}", data)
 
     def restore(self, kind: str, key: str, folder: Path) -> bool:
-        """Fills an empty folder; False where the storage lacks it or has damaged files, whose list
-        is removed: the next driver puts them there again."""
+        """Fills an empty folder; False where the storage lacks it, where it cannot be read, and for
+        damaged files, whose list is removed: the next driver puts them there again."""
         if kind not in KINDS:
             return False
         name = f"{FOLDER}/{kind}/{key}"
@@ -129,15 +128,17 @@ class Prepared:
                     shutil.copyfile(there, target)
                 if target.stat().st_size != size or file_sha256(target) != digest:
                     raise ValueError(f"{file} has another content")
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except OSError as error:  # of the storage, or of this node's disk
+            _log.warning("%s/%s cannot be restored (%s)", self.storage.uri, name, reason(error))
+        except (ValueError, TypeError, AttributeError) as error:
             _log.warning("%s/%s is damaged and not used: %s", self.storage.uri, name, error)
-            for one in folder.iterdir():
-                shutil.rmtree(one) if one.is_dir() else one.unlink()
-            if not isinstance(error, OSError | BadInput):
-                with suppress(OSError, StorageAway):
-                    self.storage.remove(f"{name}/{LIST}")
-            return False
-        return bool(found)
+            with suppress(OSError, StorageAway):
+                self.storage.remove(f"{name}/{LIST}")
+        else:
+            return bool(found)
+        for one in folder.iterdir():
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        return False
 
 
 def _files(kind: str, key: str) -> Iterator[Path]:

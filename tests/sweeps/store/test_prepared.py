@@ -126,7 +126,8 @@ def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog, mo
     names = json.loads((folder / LIST).read_text())
     damage(folder, names)
     (folder / LIST).write_text(json.dumps(names))
-    assert opened(stored) == ["built"] and "is damaged and not used" in caplog.text
+    word = "cannot be restored (No such file" if damage is _lost else "is damaged and not used"
+    assert opened(stored) == ["built"] and word in caplog.text
     assert not (tmp_path / "node" / "tokens" / "evil").exists()
     # The next driver that has it puts it there again.
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "driver"))
@@ -135,6 +136,25 @@ def test_damage_costs_the_preparation_alone(stored, damage, tmp_path, caplog, mo
     assert stored.missing() == {}
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "other"))
     assert opened(stored) == ["ids.uint8"]
+
+
+def test_a_list_that_cannot_be_read_is_removed(stored, caplog):
+    path = Path(stored.storage.root, FOLDER, "tokens", "k", LIST)
+    path.write_text('{"below/ids')
+    assert opened(stored) == ["built"] and "is damaged and not used" in caplog.text
+    assert not path.exists()
+
+
+def test_what_fails_here_is_no_damage(stored, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    with monkeypatch.context() as no_room:
+        no_room.setattr(module.shutil, "copyfile", full)
+        assert opened(stored) == ["built"]
+    assert "cannot be restored (No space left on device)" in caplog.text
+    assert "damaged" not in caplog.text
+    assert Path(stored.storage.root, FOLDER, "tokens", "k", LIST).exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"id"])
