@@ -377,6 +377,8 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
     _require_memory(backbone)
+    if kind is ANY:
+        return without_memory(loader_of(backbone.name, config, whole=False), config)
     # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(config)

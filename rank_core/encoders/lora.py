@@ -10,12 +10,15 @@ from importlib.util import find_spec
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from rank_core.errors import BadInput, not_installed
 
 ADAPTER = ".lora_"
 """A part of the names of an adapter's parameters."""
 ALL_LINEAR = "all-linear"  # peft's word for every linear layer of a model
+LINEAR = (nn.Linear, Conv1D)
+"""Linear layers; GPT-2 has the second, with the matrix turned."""
 
 
 def has_adapters(encoder: nn.Module) -> bool:
@@ -51,7 +54,7 @@ def add_adapters(
 def check_targets(encoder: nn.Module, targets: Sequence[str]) -> None:
     """Raises `BadInput` where one of the targets is the end of no linear layer's name: peft passes
     over it."""
-    layers = [name for name, part in encoder.named_modules() if isinstance(part, nn.Linear)]
+    layers = [name for name, part in encoder.named_modules() if isinstance(part, LINEAR)]
     lacking = [
         name for name in targets if not any(f".{own}".endswith(f".{name}") for own in layers)
     ]

@@ -132,9 +132,10 @@ def test_an_encoder_of_any_kind_gives_one_vector_per_token(folder):
 
 
 @pytest.mark.parametrize("kind", ["gpt2"])
-def test_adapters_learn_over_a_classifier_that_stands_still(folder):
+@pytest.mark.parametrize("targets", [(), ("c_attn",)])
+def test_adapters_learn_over_a_classifier_that_stands_still(targets, folder):
     pytest.importorskip("peft")
-    config = config_of(folder, **{"training.lora_rank": 2})
+    config = config_of(folder, **{"training.lora_rank": 2, "training.lora_targets": targets})
     model, backbone = built(config)
     state = model.learned_state()
     assert state and all("lora_" in name for name in state)
