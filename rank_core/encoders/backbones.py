@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +46,7 @@ from rank_core.encoders.backbone_types import (
 from rank_core.encoders.checkpoint import (
     CHECKPOINT_FILES,
     LAYOUT_FILE,
+    MODULES,
     PICKLED,
     check_files,
     check_finite,
@@ -73,6 +74,7 @@ from rank_core.encoders.hub import hub_folder
 from rank_core.encoders.links import check_links
 from rank_core.encoders.module_chain import (
     CALLED,
+    MODEL_SETTINGS,
     Unread,
     encoder_folder,
     gives_vectors,
@@ -250,7 +252,11 @@ def _hash_with_modules(
     scores = any(module.kind == "LogitScore" for module in stated_modules(top))
     vectors = gives_vectors(top) or is_multi_vector(top)
     further += module_folders(top) if chain or scores or vectors else []
+    above = exported_modules(folder)
+    further += module_folders(above) if above else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
+    if above:  # its other files are of the training
+        parts.append(content_hash(above, (MODULES, MODEL_SETTINGS)))
     called = transformer_settings(encoder_folder(top)).get(CALLED) and not gives_vectors(top)
     if layout.before_query or layout.before_text or stated_prompt(top) or called:
         parts.append(json.dumps(layout))  # rows had other tokens once
@@ -259,6 +265,16 @@ def _hash_with_modules(
     if len(parts) == 1:
         return parts[0]
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+
+def exported_modules(encoder: Path) -> Path | None:
+    """The folder of an exported model with the modules of an embedding model or of late
+    interaction, to which an encoder's folder belongs; None for others."""
+    above = encoder.parent
+    if not ((above / EXPORT_FILE).exists() and (above / MODULES).exists()):
+        return None
+    vectors = gives_vectors(above) or is_multi_vector(above)
+    return above if vectors and encoder_folder(above) == encoder else None
 
 
 def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
@@ -361,6 +377,8 @@ def without_weights(backbone: Backbone) -> nn.Module:
     """The encoder's modules, without memory for their weights."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(config)
+    if kind is ANY:
+        return without_memory(loader_of(backbone.name, config, whole=False), config)
     return without_memory(getattr(transformers, kind.loader, transformers.AutoModel), config)
 
 
@@ -377,8 +395,6 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
     _require_memory(backbone)
-    if kind is ANY:
-        return without_memory(loader_of(backbone.name, config, whole=False), config)
     # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(config)
@@ -466,11 +482,12 @@ def checkpoint_folder(name: str, *, copied: bool = False) -> Path:
     return top / ENCODER_FOLDER if (top / EXPORT_FILE).is_file() else encoder_folder(top)
 
 
-def content_hash(folder: Path) -> str:
-    """16 hex digits that identify the contents of a checkpoint's folder."""
+def content_hash(folder: Path, only: Sequence[str] = ()) -> str:
+    """16 hex digits that identify the contents of a checkpoint's folder, or `only` of some files in
+    it."""
     digest = hashlib.sha256()
     safe = any(folder.glob("*.safetensors"))
-    patterns = CHECKPOINT_FILES if safe else (*CHECKPOINT_FILES, PICKLED)
+    patterns = only or (CHECKPOINT_FILES if safe else (*CHECKPOINT_FILES, PICKLED))
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.name.encode())
         with path.open("rb") as file:

@@ -21,6 +21,7 @@ from rank_core.encoders.backbones import (
     EXPORT_FILE,
     checkpoint_folder,
     content_hash,
+    exported_modules,
     load_config,
     load_tokenizer,
 )
@@ -192,10 +193,9 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
 def _modules_of(encoder: Path) -> Path:
     """The folder with the modules of an embedding model, in which an encoder's folder is; else the
     encoder's."""
-    above = encoder.parent
-    if (above / EXPORT_FILE).exists() and (above / MODULES).exists():
-        if gives_vectors(above) and encoder_folder(above) == encoder:
-            return above
+    above = exported_modules(encoder)
+    if above is not None and gives_vectors(above):
+        return above
     return modules_folder(encoder, EXPORT_FILE)
 
 

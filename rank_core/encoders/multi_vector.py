@@ -14,8 +14,13 @@ from tokenizers import AddedToken
 from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import Step
-from rank_core.encoders.backbones import EXPORT_FILE, checkpoint_folder, own_tokenizer
-from rank_core.encoders.checkpoint import CONFIG, MODULES, damaged
+from rank_core.encoders.backbones import (
+    EXPORT_FILE,
+    checkpoint_folder,
+    exported_modules,
+    own_tokenizer,
+)
+from rank_core.encoders.checkpoint import CONFIG, damaged
 from rank_core.encoders.embedder import READ_KEYS, Embedder, encoder_problem, read_trained
 from rank_core.encoders.module_chain import (
     MODEL_SETTINGS,
@@ -166,11 +171,7 @@ def read_multi_vector(
 def _folder_of(name: str) -> Path | None:
     """The folder with the modules of a late-interaction model; None for other models."""
     encoder = checkpoint_folder(name)
-    exported = encoder.parent
-    if (exported / EXPORT_FILE).exists() and (exported / MODULES).exists():
-        if is_multi_vector(exported) and encoder_folder(exported) == encoder:
-            return exported
-    folder = modules_folder(encoder, EXPORT_FILE)
+    folder = exported_modules(encoder) or modules_folder(encoder, EXPORT_FILE)
     return folder if is_multi_vector(folder) else None
 
 

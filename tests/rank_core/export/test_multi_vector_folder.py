@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.encoders.backbones import resolve_backbone
@@ -114,3 +114,16 @@ def test_every_way_out_gives_the_scores_of_the_trial(name, library, tmp_path):
         np.testing.assert_allclose(scores_of(again, config), expected, atol=1e-5, rtol=1e-6)
     write_model(tmp_path / "twice", config_of(exported, **{"training.num_epochs": 0}), None)
     assert content(tmp_path / "twice") == content(exported)
+
+
+def test_an_export_is_named_by_its_modules_and_not_by_its_training(library, tmp_path):
+    _, exported = trained(library, tmp_path, "encoder alone")
+    before = resolve_backbone(exported).content_hash
+    settings = Path(exported, FILE)
+    settings.write_text(settings.read_text() + " ")
+    forget()
+    assert resolve_backbone(exported).content_hash == before
+    [weights] = Path(exported).glob("*_Dense/*.safetensors")
+    save_file({name: w + 1 for name, w in load_file(weights).items()}, weights)
+    forget()
+    assert resolve_backbone(exported).content_hash != before
