@@ -207,11 +207,12 @@ def position_steps(name: str) -> tuple[int, int]:
 
 
 def _position_step(name: str, folder: Path) -> int:
-    """Above 1 for E5-Base-4k by its name, and for a bi-encoder that was exported with spread
-    positions: without the modules by which sentence-transformers would read others."""
+    """Above 1 for E5-Base-4k by its name, and for a model of separate texts that was exported with
+    spread positions: without the modules by which sentence-transformers would read others."""
     above = folder.parent / EXPORT_FILE
     exported = read_json(above, dict).get("settings") if above.is_file() else None
-    trained = isinstance(exported, dict) and exported.get("model.name") == "bi-encoder"
+    names = ("bi-encoder", "late-interaction")
+    trained = isinstance(exported, dict) and exported.get("model.name") in names
     return _extension(folder) if trained or e5_name(name, folder) == EXTENDED else 1
 
 

@@ -11,12 +11,14 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.inputs import content_hashes
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.embedder import position_steps
 from rank_core.errors import BadInput
+from rank_core.export.folder import write_model
 from rank_core.models.bi_encoder import BiEncoder, facts_of
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
@@ -106,6 +108,15 @@ def test_positions_are_spread_by_the_name_of_a_model_and_not_by_their_number(
     assert position_steps(str(tmp_path / "plain")) == (1, 8)
     (tmp_path / "plain" / "README.md").write_text(CARD)
     assert position_steps(str(tmp_path / "plain")) == (8, 8)
+
+
+@pytest.mark.parametrize("name", ["bi-encoder", "late-interaction"])
+def test_an_export_spreads_the_positions_of_its_encoder(name, stretched, tmp_path):
+    config = TrialConfig(model=Model(name, backbone=str(stretched.folder)), chunking=CHUNKING)
+    model = build_model(config, stretched, init_seed=1)
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    assert position_steps(str(tmp_path / "m"))[0] == 2
 
 
 def test_trials_whose_positions_are_read_otherwise_have_other_names(stretched, backbone, tmp_path):
