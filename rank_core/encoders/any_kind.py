@@ -53,7 +53,7 @@ def load_any(
     dropout rate everywhere. `config` is changed."""
     for part in (config, config.get_text_config()):
         for key, value in vars(part).items():
-            if "drop" in key and not _LAYERS.search(key) and type(value) is float:
+            if "drop" in key and not _LAYERS.search(key) and type(value) in (int, float):
                 setattr(part, key, dropout)
     config.use_cache = False
     loader = loader_of(name, config, whole=whole)
@@ -77,7 +77,9 @@ def positions_of(config: Any, model: nn.Module) -> int:
     """The maximum number of tokens in a row, by the configuration and the tables of positions."""
     text = config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    limits = [getattr(text, name, None) for name in names]
+    # A T5 may state the length that it was trained with, and has a bias for any distance.
+    relative = getattr(text, "relative_attention_num_buckets", None) is not None
+    limits = [getattr(text, n, None) for n in names if not (relative and n == "n_positions")]
     for name, part in model.named_modules():
         table = getattr(part, "weight", None)
         if name.rpartition(".")[2] in _TABLES and table is not None and table.dim() == 2:
@@ -179,8 +181,8 @@ def as_it_is(
     whole: bool,
 ) -> Any:
     """A model of transformers that reads rows of `layout`, in the passes that they need, after a
-    look at a few rows of `tokens`. Raises `BadInput` for one that needs more than a text, or gives
-    other vectors at every pass."""
+    look at a few rows of `tokens`. Raises `BadInput` for one that needs more than a text, gives
+    other vectors at every pass, or vectors of another size than its configuration says."""
     config = model.config.get_text_config()
     if getattr(config, "pad_token_id", None) is None and pad_id not in layout.suffix:
         model.config.pad_token_id = config.pad_token_id = pad_id
@@ -201,6 +203,16 @@ def as_it_is(
         if not whole and expected.shape[1] != rows.ids_CL.shape[1]:
             raise BadInput(
                 f"backbone {name} is a {model.config.model_type}, which has no vector per token"
+            )
+        if not expected.isfinite().all():
+            raise BadInput(
+                f"backbone {name} is a {model.config.model_type}, whose vectors are not finite "
+                "(NaN, infinite) in fp32"
+            )
+        if not whole and expected.shape[-1] != (size := vector_size(model.config)):
+            raise BadInput(
+                f"backbone {name} is a {model.config.model_type}, whose vectors have "
+                f"{expected.shape[-1]} elements where its configuration says {size}"
             )
         if not _same(expected, again):
             raise BadInput(
@@ -280,5 +292,9 @@ def head_names(encoder: nn.Module) -> frozenset[str]:
 
 def vector_size(config: Any) -> int:
     """The size of an encoder's vectors."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    return int(getattr(text, "hidden_size", 0))
+    return int(getattr(text_config(config), "hidden_size", 0))
+
+
+def text_config(config: Any) -> Any:
+    """The part of a configuration that is of texts; all of it where there are no parts."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config

@@ -186,7 +186,7 @@ def foreign_architecture(folder: Path) -> str:
     others. What such a class adds to the encoder would be left out."""
     stated = read_json(folder / CONFIG, dict) if (folder / CONFIG).is_file() else {}
     biased = "alibi_starting_size" in stated or stated.get("position_embedding_type") == "alibi"
-    if stated.get("model_type") not in MODEL_TYPES or biased:  # those are computed here by kind
+    if stated.get("model_type") not in text_kinds() or biased:  # those are computed here by kind
         return ""
     return next((name for name in architectures(stated) if name not in _classes()), "")
 

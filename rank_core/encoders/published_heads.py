@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.encoders.any_kind import LabelScore
+from rank_core.encoders.any_kind import LabelScore, vector_size
 from rank_core.encoders.backbone_types import (
     ANY,
     OWN_FIRST_TOKEN,
@@ -158,7 +158,7 @@ def check_head(backbone: Backbone) -> None:
 
 def _chain_head(backbone: Backbone, dropout: float) -> ChainHead:
     assert backbone.chain is not None
-    size = load_config(backbone.name, backbone.folder).hidden_size
+    size = vector_size(load_config(backbone.name, backbone.folder))
     return load_chain_head(backbone.chain, size, dropout)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rank_core.chunking.encoder_input import EncoderInput
+from rank_core.encoders.any_kind import vector_size
 from rank_core.encoders.backbone_types import ANY, Backbone, type_of
 from rank_core.encoders.backbones import load_config, load_tokenizer
 from rank_core.encoders.checkpoint import foreign_architecture
@@ -202,7 +203,7 @@ def check_rows(
 
 def dimensions_of(facts: Embedder, modules: ModuleStack, backbone: Backbone, pooling: str) -> int:
     """The dimensions of a vector. Raises `BadInput` for more of them than there are."""
-    size = load_config(backbone.name, backbone.folder).hidden_size
+    size = vector_size(load_config(backbone.name, backbone.folder))
     return kept_dimensions(facts, width_behind(facts, modules, size, pooling))
 
 

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.encoder_input import EncoderInput
+from rank_core.encoders.any_kind import vector_size
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.flat_rows import on, rows_of_lengths
@@ -101,8 +102,7 @@ class ColBert(Ranker):
         super().__init__(encoder, backbone, settings)
         self.backbone, self.by_window = backbone, settings.maxsim == BEST_WINDOW
         self.chunks_that_learn = 1 if self.by_window else 0
-        size: int = encoder.config.hidden_size  # type: ignore[union-attr,assignment]
-        self.facts = facts_of(settings, backbone).over(size)
+        self.facts = facts_of(settings, backbone).over(vector_size(encoder.config))
         self.query_row, self.chunk_row = rows_of(self.facts.texts, backbone, self.facts.tokenizer())
         limits = limits_of(self.facts, backbone)
         self.query_end, self.text_end = (RowEnd(limit, backbone.pad_id) for limit in limits)

@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.batches import ChunkBatch
+from rank_core.encoders.any_kind import text_config, vector_size
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.cls_only import SAME_LAYERS
 from rank_core.models.poolings import at_least_fp32
@@ -58,9 +59,9 @@ class InteractionBlock(nn.Module):
 
     def __init__(self, config: Any, dropout: float) -> None:
         super().__init__()
-        hidden, eps = config.hidden_size, getattr(config, "layer_norm_eps", 1e-12)
+        hidden, eps = vector_size(config), getattr(config, "layer_norm_eps", 1e-12)
         inner = getattr(config, "intermediate_size", 4 * hidden)
-        heads = config.num_attention_heads
+        heads = text_config(config).num_attention_heads
         self.to_itself = Attention(hidden, heads, dropout, eps)
         self.to_document = Attention(hidden, heads, dropout, eps)
         self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)

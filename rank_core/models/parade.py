@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.encoder_input import NUM_SPECIAL
+from rank_core.encoders.any_kind import vector_size
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
@@ -88,13 +89,12 @@ def without_words(body: nn.Module) -> nn.Module:
 def input_size(body: nn.Module) -> int:
     """The size of a body's input vectors, which may be smaller than its hidden size."""
     config: Any = body.config
-    return int(getattr(config, "embedding_size", config.hidden_size))
+    return int(getattr(config, "embedding_size", vector_size(config)))
 
 
 def output_size(body: nn.Module) -> int:
     """The size of a body's output vectors."""
-    config: Any = body.config
-    return int(config.hidden_size)
+    return vector_size(body.config)
 
 
 def random_special(body: nn.Module, number: int = 2) -> nn.Parameter:

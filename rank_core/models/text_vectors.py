@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rank_core.arrays import Singles
 from rank_core.chunking.batches import batch_tokens_on, batches_by_length
+from rank_core.encoders.any_kind import vector_size
 from rank_core.encoders.backbones import load_encoder, own_tokenizer, resolve_backbone
 from rank_core.encoders.checkpoint import quietly
 from rank_core.encoders.copies import kept
@@ -107,10 +108,8 @@ class ChainReader(TextReader):
         encoder: Any = load_encoder(backbone, 0.0)
         self.unread = getattr(encoder, "unread_weights", ())
         self.encoder = encoder.to(device).eval()
-        layers, size = (
-            ModuleStack(facts.folder, facts.steps).eval(),
-            self.encoder.config.hidden_size,
-        )
+        layers = ModuleStack(facts.folder, facts.steps).eval()
+        size = vector_size(self.encoder.config)
         self.dimensions = width_behind(facts, layers, size, facts.pooling)
         self.layers = layers.to(device)
 
