@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING
 
-from rank_core.encoders.backbone_types import NO_TABLE, TYPES, Backbone, Step, kind_of
+from rank_core.encoders.backbone_types import ANY, NO_TABLE, TYPES, Backbone, Step, kind_of, type_of
 from rank_core.encoders.backbones import (
     EXPORT_FILE,
     checkpoint_folder,
@@ -35,6 +35,7 @@ from rank_core.encoders.checkpoint import (
     damaged,
     foreign_architecture,
     read_json,
+    text_kinds,
 )
 from rank_core.encoders.e5 import EXTENDED, ORIGINAL_POSITIONS, e5_name
 from rank_core.encoders.e5 import PROMPTS as E5_PROMPTS
@@ -349,19 +350,23 @@ def _with_chain(facts: Embedder, modules: list[Module]) -> Embedder:
     )
 
 
-def encoder_problem(name: str, folder: Path, stated: Mapping[str, Any]) -> str:
-    """Why an encoder of texts is not computed here; "" where it is."""
+def encoder_problem(
+    name: str, folder: Path, stated: Mapping[str, Any], *, any_kind: bool = False
+) -> str:
+    """Why an encoder of texts is not computed here, or is not computed here as
+    sentence-transformers computes it, where `any_kind` is read as it is; "" where it is."""
     kind = stated.get("model_type")
     if (folder / ADAPTERS).exists():
         return "it has adapters for an encoder elsewhere"
-    if kind not in MODEL_TYPES:
+    if kind not in (text_kinds() if any_kind else MODEL_TYPES):
         return f"its encoder is a {shown(kind)}"
-    if (known := kind_of(load_config(name, folder))) not in KINDS:
+    known = kind_of(load_config(name, folder))
+    if known not in KINDS and type_of(known) is not ANY:
         return f"a {known} reads rows of query and document here"
     tokenizer = load_tokenizer(folder)
     if any(tokenizer("a text").get("token_type_ids", ())):
         return "its tokenizer gives a text other segments than the first"
-    if tokenizer.padding_side != "right" and not TYPES[known].causal:
+    if tokenizer.padding_side != "right" and not type_of(known).causal:
         return "its rows are padded on the left"
     return ""
 

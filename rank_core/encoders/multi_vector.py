@@ -190,7 +190,7 @@ def _read(name: str, folder: Path) -> MultiVector:
     if "message" in methods_of(encoder):
         raise Unread("its Transformer writes its rows by a chat template")
     template_values(folder, also=OF_TOKENS)
-    if reason := encoder_problem(name, encoder, read_table(encoder / CONFIG)):
+    if reason := encoder_problem(name, encoder, read_table(encoder / CONFIG), any_kind=True):
         raise Unread(reason)
     pylate = settings.get("model_type") not in MULTI_VECTOR[:1]
     unused = ("Pooling", "Normalize") if pylate else ()  # of the model that it was trained from

@@ -8,10 +8,12 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
-from rank_core.encoders.backbone_types import Backbone, type_of
-from rank_core.encoders.backbones import ENCODER_FOLDER, own_tokenizer
+from rank_core.encoders.any_kind import PADDED, AsItIs, vector_size
+from rank_core.encoders.backbone_types import ANY, Backbone, type_of
+from rank_core.encoders.backbones import ENCODER_FOLDER, load_tokenizer, own_tokenizer
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
+from rank_core.encoders.embedder import encoder_problem
 from rank_core.encoders.module_chain import (
     EMBEDS,
     MODEL_SETTINGS,
@@ -45,13 +47,28 @@ def write_embedder(folder: Path, model: BiEncoder) -> None:
     if not facts.is_stated:
         write_rows(tokenizer, backbone)
     save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
-    same = type_of(backbone.kind).loader == "AutoModel" and facts.position_step == 1
-    if facts.is_stated or same:
+    if facts.is_stated or reads_same(model.encoder, backbone, facts.position_step):
         _write_modules(folder, model)
 
 
+def reads_same(encoder: Any, backbone: Backbone, position_step: int) -> bool:
+    """True where sentence-transformers gives the rows of an encoder alone the vectors that they
+    have here, in batches too."""
+    folder, config = backbone.folder, encoder.config
+    if not isinstance(encoder, AsItIs):
+        return type_of(backbone.kind).loader == "AutoModel" and position_step == 1
+    if encoder.packing != PADDED or load_tokenizer(folder).pad_token_id is None:
+        return False
+    if config.get_text_config() is not config:  # of images too, for which it wants a processor
+        return False
+    stated = read_json(folder / CONFIG, dict)
+    return not encoder_problem(backbone.name, folder, stated, any_kind=True)
+
+
 def write_rows(tokenizer: Any, backbone: Backbone) -> None:
-    """Lets a tokenizer write a text between [CLS] and [SEP]."""
+    """Lets a tokenizer write a text between [CLS] and [SEP]; one of any kind keeps its marks."""
+    if type_of(backbone.kind) is ANY:
+        return
     first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{first} $A {end}",
@@ -63,7 +80,7 @@ def write_rows(tokenizer: Any, backbone: Backbone) -> None:
 def _write_modules(folder: Path, model: BiEncoder) -> None:
     facts = model.facts
     modes = POOLINGS.get(model.pooling) or model.pooling.split("+")
-    size = model.encoder.config.hidden_size  # type: ignore[union-attr]
+    size = vector_size(model.encoder.config)
     pooling = {"embedding_dimension": size, "pooling_mode": modes, "include_prompt": True}
     kinds = {module.path: module.type for module in stated_modules(facts.folder)}
     modules = [(ENCODER_FOLDER, TRANSFORMER), ("1_Pooling", POOLING)]

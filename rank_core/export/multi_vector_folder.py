@@ -7,7 +7,6 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import ENCODER_FOLDER
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, save_tokenizer
 from rank_core.encoders.module_chain import (
@@ -15,7 +14,7 @@ from rank_core.encoders.module_chain import (
     MULTI_VECTOR,
     TRANSFORMER_SETTINGS,
 )
-from rank_core.export.embedding_folder import write_rows
+from rank_core.export.embedding_folder import reads_same, write_rows
 from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
 from rank_core.files import write_json
 from rank_core.models.late_interaction import ColBert
@@ -37,7 +36,7 @@ def write_multi_vector(folder: Path, model: ColBert) -> None:
     if not facts.texts.is_stated:
         write_rows(tokenizer, backbone)
     save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
-    same = TYPES[backbone.kind].loader == "AutoModel" and facts.texts.position_step == 1
+    same = reads_same(model.encoder, backbone, facts.texts.position_step)
     if not (facts.texts.is_stated or same):
         return
     modules = [(ENCODER_FOLDER, TRANSFORMER), *_write_parts(folder, model)]

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import GPT2Config, T5Config
 
 from rank_core.chunking.encoder_input import RowFormat, lay_out
-from rank_core.encoders.any_kind import ALONE, BY_LENGTH, PADDED, AsItIs, head_names
+from rank_core.encoders.any_kind import ALONE, BY_LENGTH, PADDED, AsItIs, head_names, positions_of
 from rank_core.encoders.backbone_types import ABSENT, NO_TABLE
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.encoders.packed import why_not
@@ -25,6 +27,7 @@ from tests.benchmarks.kinds import (
     own_class,
     scores_here,
     write_classifier,
+    write_encoder,
 )
 
 PASSES = {"gpt2": PADDED, "t5": PADDED, "fnet": BY_LENGTH, "gemma2": PADDED}
@@ -156,6 +159,98 @@ def test_empty_parts_of_a_row_take_no_place():
     assert rows.attention_mask_CL.tolist() == [[1] * 6, [1] * 5 + [0]]
     assert rows.token_type_ids_CL.tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0]]
     assert rows.parts.position_T.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
+
+
+OF_TEXTS = ("bi-encoder", "late-interaction")
+ENCODERS = [("gpt2", name) for name in OF_TEXTS] + [("fnet", name) for name in OF_TEXTS]
+ENCODERS += [
+    pytest.param(kind, name, marks=pytest.mark.slow)
+    for kind in ("t5", "bart", "gemma3_text")
+    for name in OF_TEXTS
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), ENCODERS)
+def test_an_exported_model_of_separate_texts_is_the_trial_s(kind, name, tmp_path):
+    (tmp_path / "published").mkdir()
+    write_encoder(kind, tmp_path / "published")
+    config = config_of(tmp_path / "published", name)
+    model, backbone = built(config)
+    weights = tmp_path / "weights.safetensors"
+    save_file({n: p.contiguous().clone() for n, p in model.state_dict().items()}, weights)
+    write_model(tmp_path / "m", config, weights)
+    expected = scored(model.eval(), config, backbone)
+    again = read_model(tmp_path / "m")
+    found = scored(again.model, again.config, again.backbone)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    padded = model.encoder.packing == PADDED
+    assert (tmp_path / "m" / "modules.json").exists() is padded
+    if not padded:
+        return
+    found = scored(*built_with(config_of(tmp_path / "m", name, **{"training.num_epochs": 0})))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    library = pytest.importorskip("sentence_transformers", minversion="6.2")
+    reads = library.SentenceTransformer if name == "bi-encoder" else library.MultiVectorEncoder
+    theirs = reads(str(tmp_path / "m"), device="cpu", local_files_only=True)
+    texts = theirs.encode_document(["w0 w1 w2 w3 w4 w5 w6 w7 w8", "w1"])
+    similar = theirs.similarity(theirs.encode_query(["w1 w2 w3"]), texts)[0, 0]
+    scale = model.head.weight.item() if name == "bi-encoder" else 1.0
+    torch.testing.assert_close(similar * scale, expected[0], atol=1e-4, rtol=0)
+
+
+def built_with(config):
+    model, backbone = built(config)
+    return model.eval(), config, backbone
+
+
+def scored(model, config, backbone):
+    with torch.inference_mode():
+        return model(batch_of(model, config, backbone))
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_the_size_of_vectors_is_that_of_the_part_that_reads_texts(name, tmp_path):
+    write_encoder("gemma3", tmp_path)  # of images, too
+    config = config_of(tmp_path, name)
+    assert scored(*built_with(config)).isfinite().all()
+
+
+def test_an_encoder_whose_vectors_are_larger_than_it_says_is_refused(tmp_path):
+    write_encoder("reformer", tmp_path)
+    with pytest.raises(BadInput, match=r"reformer, whose vectors have 32 elements where .* 16"):
+        load_encoder(resolve_backbone(str(tmp_path)), 0.0)
+
+
+def test_vectors_that_are_not_finite_are_called_so(tmp_path):
+    write_encoder("gpt2", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["ln_f.weight"].fill_(3e38)
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BadInput, match="gpt2, whose vectors are not finite"):
+        load_encoder(resolve_backbone(str(tmp_path)), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2"])
+def test_a_rate_of_dropout_may_be_a_whole_number(folder):
+    stated = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(stated | {"resid_pdrop": 0}))
+    model, _ = built(config_of(folder, **{"model.dropout": 0.25}))
+    assert model.encoder.config.resid_pdrop == 0.25
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_a_class_that_adds_to_an_encoder_is_not_left_out_in_silence(name, tmp_path):
+    write_encoder("gpt2", tmp_path)
+    stated = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stated | {"architectures": ["HF_ColBERT"]}))
+    epochs = 0 if name == "bi-encoder" else 1  # trained, the encoder alone is meant
+    with pytest.raises(BadInput, match="is a HF_ColBERT, which transformers does not have"):
+        built(config_of(tmp_path, name, **{"training.num_epochs": epochs}))
+
+
+def test_the_length_that_a_t5_was_trained_with_is_no_limit():
+    assert positions_of(T5Config(n_positions=512), nn.Module()) == NO_TABLE
+    assert positions_of(GPT2Config(n_positions=512), nn.Module()) == 512
 
 
 LIMITS = {"opt": 96, "data2vec-text": 94, "t5": NO_TABLE, "gpt2": 96}
