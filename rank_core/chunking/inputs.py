@@ -173,6 +173,7 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     return (
         files
         | _positions(config)
+        | _rows(config)
         | {
             f"model.{name}": resolve_backbone(encoder).content_hash
             for name, encoder in encoders.items()
@@ -190,6 +191,15 @@ def _positions(config: TrialConfig) -> dict[str, str]:
     step, once = position_steps(config.model.backbone)
     changed = step != (once if name == "bi-encoder" else 1)
     return {"model.positions": f"multiples of {step}"} if changed else {}
+
+
+def _rows(config: TrialConfig) -> dict[str, str]:
+    """That a bi-encoder over a reranker reads its texts without the tokens around pairs: trials
+    from before have other names."""
+    if config.model.name != "bi-encoder":
+        return {}
+    changed = resolve_backbone(config.model.backbone).own_layout is not None
+    return {"model.rows": "of single texts"} if changed else {}
 
 
 def file_hash(setting: str, path: Path) -> str:

@@ -414,8 +414,8 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     encoder.save_pretrained(folder)
     if is_whole(encoder):
         save_modules(modules_folder(backbone.folder, FILE), folder)
-    if backbone.own_layout is not None:
-        write_json(folder / LAYOUT_FILE, backbone.own_layout._asdict())
+    if (layout := model.rows_over(backbone).own_layout) is not None:
+        write_json(folder / LAYOUT_FILE, layout._asdict())
 
 
 def _write_serving(

@@ -60,6 +60,7 @@ class BiEncoder(Ranker):
     )
     family = "long context"
     reads_tokens = True
+    reads_pairs = False
     one_chunk_is_firstp = False
     chunks_that_learn = 1
     options = ("pool", "query_prompt", "document_prompt", "truncate_dim")
@@ -90,7 +91,7 @@ class BiEncoder(Ranker):
     def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
         """The backbone whose texts begin with the space that ends the prompts, where their
         tokens differ by it."""
-        return begun(backbone, *rows_of(facts_of(settings, backbone), backbone))
+        return begun(cls.rows_over(backbone), *rows_of(facts_of(settings, backbone), backbone))
 
     @classmethod
     def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:

@@ -54,12 +54,8 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             "evaluation.keep_chunk_scores needs a model that pools chunk scores "
             f"({', '.join(chunk_pooling_models())}, without quirks), got {name}"
         )
-    if backbone.layout.has_gaps and (config.model.quirks or not model.scores_chunks):
-        raise BadInput(
-            f"the tokenizer of backbone {backbone.name} writes no token before the query, between "
-            "query and text or at the end, as a reranker's: a model that scores chunks reads such "
-            f"rows (maxp), without quirks, got {name}"
-        )
+    backbone = model.rows_over(backbone)
+    _check_gaps(config, backbone, model)
     _check_head(config, backbone, model)
     _check_adapters(config, backbone, model)
     check_training(config.training, name, one_chunk_is_firstp=model.one_chunk_is_firstp)
@@ -81,6 +77,16 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         raise BadInput(
             f"model {name} reads at most {model.max_chunks} chunks per document, got up to {most}; "
             "lower chunking.max_chunks or raise chunking.stride"
+        )
+
+
+def _check_gaps(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") -> None:
+    """Rejects rows without special tokens for models that read those places."""
+    if backbone.layout.has_gaps and (config.model.quirks or not model.scores_chunks):
+        raise BadInput(
+            f"the tokenizer of backbone {backbone.name} writes no token before the query, between "
+            "query and text or at the end, as a reranker's: a model that scores chunks reads such "
+            f"rows (maxp), without quirks, got {config.model.name}"
         )
 
 

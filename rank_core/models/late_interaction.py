@@ -95,6 +95,7 @@ class ColBert(Ranker):
     )
     family = "long context"
     reads_tokens = True
+    reads_pairs = False
     one_chunk_is_firstp = False
     options: ClassVar[tuple[str, ...]] = ("maxsim", "query_prompt", "document_prompt")
 
@@ -130,7 +131,7 @@ class ColBert(Ranker):
         """The backbone whose texts begin with the space that ends the prompts, where their
         tokens differ by it."""
         facts = facts_of(settings, backbone)
-        return begun(backbone, *rows_of(facts.texts, backbone, facts.tokenizer()))
+        return begun(cls.rows_over(backbone), *rows_of(facts.texts, backbone, facts.tokenizer()))
 
     @classmethod
     def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:

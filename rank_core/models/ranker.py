@@ -6,6 +6,7 @@ size.
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,6 +91,11 @@ class Ranker(RankingSystem, nn.Module):
             self.dropout = nn.Dropout(0.0)  # the head has its own
 
     @classmethod
+    def rows_over(cls, backbone: Backbone) -> Backbone:
+        """The backbone without a reranker's layout of pairs, for a model that reads none."""
+        return backbone if cls.reads_pairs else replace(backbone, own_layout=None)
+
+    @classmethod
     def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
         """The backbone as this model reads texts: with the layout that decides their tokens."""
         return backbone
@@ -112,7 +118,7 @@ class Ranker(RankingSystem, nn.Module):
         kind = cls.pair_encoder
         if pads_in_place(config.model):
             kind = padded_in_place(kind)
-        return kind(tokens, config.chunking, cls.first_chunk_only, backbone)
+        return kind(tokens, config.chunking, cls.first_chunk_only, cls.rows_over(backbone))
 
     @classmethod
     def reads_windows(cls) -> bool:

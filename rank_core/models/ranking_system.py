@@ -34,6 +34,7 @@ class ReadingFacts:
     max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
     limited_window: ClassVar[bool] = True  # chunks must fit the backbone's positions
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors other than [CLS]
+    reads_pairs: ClassVar[bool] = True  # query and text share a row; False: each has its own
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
     reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
     retrieves: ClassVar[bool] = False  # it ranks the whole collection and not the candidates

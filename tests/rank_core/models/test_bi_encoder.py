@@ -9,7 +9,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    PreTrainedTokenizerFast,
+)
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.chunking.batches import Chunk, PairEncoder
@@ -24,7 +30,7 @@ from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.benchmarks.kinds import write_encoder
+from tests.benchmarks.kinds import write_classifier, write_encoder
 from tests.rank_core.encoders.test_published_heads import publish
 from tests.rank_core.models.embedding_folders import CHAINS, saved
 
@@ -117,6 +123,39 @@ def test_an_export_spreads_the_positions_of_its_encoder(name, stretched, tmp_pat
     save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
     write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
     assert position_steps(str(tmp_path / "m"))[0] == 2
+
+
+PAIRS = {"roberta": ("<s> $A </s>", "<s> $A </s> </s> $B </s>"), "gpt2": ("$A", "$A $B")}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("name", ["bi-encoder", "late-interaction"])
+def test_a_reranker_s_encoder_reads_texts_without_the_tokens_of_its_pairs(name, kind, tmp_path):
+    write_classifier(kind, tmp_path / "classifier")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "classifier")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=PAIRS[kind][0], pair=PAIRS[kind][1], special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.save_pretrained(tmp_path / "classifier")
+    whole = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier")
+    whole.base_model.save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    found = []
+    for part in ("classifier", "encoder"):
+        config = TrialConfig(model=Model(name, backbone=str(tmp_path / part)), chunking=CHUNKING)
+        backbone = resolve_backbone(config.model.backbone)
+        assert (backbone.own_layout is not None) is (part == "classifier")
+        check_model(config, backbone)
+        model = build_model(config, backbone, init_seed=1).eval()
+        if found:
+            model.head.load_state_dict(found[0][1].state_dict())
+        reader = type(model).reader(config, backbone, {"a": TEXT})
+        rows = reader.collate([reader.chunks(QUERY, "a")])
+        with torch.inference_mode():
+            found.append((model(rows), model.head))
+        named = "model.rows" in content_hashes(config)
+        assert named is (part == "classifier" and name == "bi-encoder")
+    assert_close(found[0][0], found[1][0])
 
 
 def test_trials_whose_positions_are_read_otherwise_have_other_names(stretched, backbone, tmp_path):
