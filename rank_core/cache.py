@@ -18,6 +18,7 @@ from rank_core import notes
 from rank_core.errors import BadInput
 from rank_core.home import NO_HOME, has_home
 from rank_core.lines import beside
+from rank_core.parsing import parsed_json
 
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
@@ -118,8 +119,8 @@ def build_seconds(folders: Iterable[tuple[str, str]]) -> float:
     # By name: what was built for one of them may be another one.
     seconds: dict[str, float] = {}
     for kind, key in folders:
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            content = json.loads((cache_root() / kind / key / SECONDS).read_text())
+        with suppress(OSError, ValueError, TypeError, AttributeError, BadInput):
+            content = parsed_json((cache_root() / kind / key / SECONDS).read_bytes())
             seconds |= {name: float(value) for name, value in content.items()}
     return sum(seconds.values())
 
