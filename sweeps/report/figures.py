@@ -163,7 +163,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
     low, high = near(seeds)
     spread = max(high - low, 0.01)
     ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
-    first = sweep.about.first_stage.get(sweep.primary)
+    first = sweep.first_stage_mean
     mean = analysis.baseline.mean(sweep.primary) if analysis.baseline.num_used else math.nan
     if is_near := ends[0] <= mean <= ends[1]:
         axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
@@ -298,7 +298,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     low, high = near(reach)
     least, most = min(means.values()), max(means.values())
     low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)
-    first = sweep.about.first_stage.get(sweep.primary)
+    first = sweep.first_stage_mean
     if first is not None and low <= first <= high:
         axes.axhline(first, color=GREY, lw=1.2, ls=":")
         axes.annotate(

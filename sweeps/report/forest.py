@@ -54,7 +54,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     ends = min(low, 0) - margin, max(high, 0) + margin
     axes.set(xlim=ends, ylim=(len(rows) - 0.45, -0.55))
     axes.axvline(0, color=GREY, linewidth=1)
-    first = sweep.about.first_stage.get(primary)
+    first = sweep.first_stage_mean
     if first is not None and not analysis.first_stage and ends[0] < first - zero < ends[1]:
         axes.axvline(first - zero, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
     for place, row in enumerate(rows):

@@ -181,7 +181,7 @@ def _is_below_first_stage(analysis: Analysis) -> bool:
     """True if the choice ranks worse than the candidates that it was given."""
     sweep = analysis.sweep
     best = analysis.choice.system if analysis.choice else ""
-    first = sweep.about.first_stage.get(sweep.primary)
+    first = sweep.first_stage_mean
     means = [row.mean(sweep.primary) for row in analysis.rows if row.name == best]
     return first is not None and any(first - mean > ROUNDING for mean in means)
 

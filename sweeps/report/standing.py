@@ -11,7 +11,7 @@ def beside_first_stage(analysis: Analysis, label: str) -> str:
     """`below BM25 by 0.089, p .012`: the row's mean on the primary measure, with p where it was
     tested; "" where the first stage is unknown."""
     sweep = analysis.sweep
-    first = sweep.about.first_stage.get(sweep.primary)
+    first = sweep.first_stage_mean
     rows = [*analysis.cells, *analysis.interpolated]
     mean = next((row.mean(sweep.primary) for row in rows if row.cell.label == label), math.nan)
     if first is None or math.isnan(mean):

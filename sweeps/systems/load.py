@@ -219,6 +219,14 @@ class Sweep:
         """`BM25`, or `first stage` where its name is not known."""
         return str(self.about.collection.get("first_stage") or "first stage")
 
+    @property
+    def first_stage_mean(self) -> float | None:
+        """The primary measure of the candidates in their order: that of their row, which has the
+        depth and the queries of all others, else as the plan measured it; None where unknown."""
+        if self.first_stage is not None:
+            return self.first_stage.mean(self.primary)
+        return self.about.first_stage.get(self.primary)
+
 
 def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Sweep:
     """The sweep of some records, or of a folder; raises `BadInput` with the file and the broken

@@ -376,3 +376,14 @@ def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path)
         write_run(path, {q: dict.fromkeys(docs, 1.0) for q, docs in read_run(path).items()}, "x")
     text = " ".join(write_report(ranks_only, verbose=True).text.split())
     assert "No row with the first stage:" in text and "reciprocal-rank" in text
+
+
+def test_the_first_stage_has_the_mean_of_its_row(tmp_path: Path) -> None:
+    """The plan measured it over all queries and candidates, whatever depth and queries count."""
+    sweep = with_interpolated(load_sweep(write_ranked_sweep(tmp_path / "s")))
+    sweep = replace(sweep, about=replace(sweep.about, first_stage={sweep.primary: 0.9}))
+    assert sweep.first_stage is not None
+    assert sweep.first_stage_mean == sweep.first_stage.mean(sweep.primary) != 0.9
+    without = replace(sweep, first_stage=None)
+    assert without.first_stage_mean == 0.9
+    assert replace(without, about=replace(sweep.about, first_stage={})).first_stage_mean is None
