@@ -49,10 +49,10 @@ test: $(VENV)/.installed-dev
 # begins after that time, and no target that would end after it. Each day of the month begins with
 # another one, so that what one day has no time for is tested on another.
 RARE := test-long test-long-ray test-long-cluster in-time-real in-time-extras in-time-oldest
-TODAY := $(shell echo $$(($$(date +%-d) % 6)))
+TODAY := $(shell echo $$(($$(date +%-d) % $(words $(RARE)))))
 TOMORROW := $(shell echo $$(($(TODAY) + 1)))
 test-all: test
-	@for target in $(wordlist $(TOMORROW),6,$(RARE)) $(wordlist 1,$(TODAY),$(RARE)); do \
+	@for target in $(wordlist $(TOMORROW),$(words $(RARE)),$(RARE)) $(wordlist 1,$(TODAY),$(RARE)); do \
 		$(MAKE) $$target || exit 1; done
 
 test-long: $(VENV)/.installed-dev

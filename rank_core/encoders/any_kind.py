@@ -1,7 +1,7 @@
 """Encoders and classifiers of the kinds without a line in `TYPES`, as transformers computes them.
 
 A classifier is read whole: what its class does with token types, padding and the last token stays
-its own, and the vector of a row is its logits, one for each label. TokenRows are padded where that
+its own, and the vector of a row is its logits, one for each label. Rows are padded where that
 changes no vector, as a few rows show when the checkpoint is loaded; otherwise rows of one length
 are computed together, or each row alone.
 """
@@ -23,7 +23,7 @@ from rank_core.errors import BadInput
 
 CLASSIFIER = transformers.AutoModelForSequenceClassification
 PADDED, BY_LENGTH, ALONE = "padded", "by length", "alone"
-"""TokenRows of a batch are padded; only rows of one length share a pass; each row has a pass."""
+"""The rows of a batch are padded; only rows of one length share a pass; each row has a pass."""
 CHUNKED = ("mra", "reformer")
 """Kinds whose attention depends on the length of a batch beyond that of the rows looked at."""
 SWITCHING = ("big_bird", "bigbird_pegasus")

@@ -69,7 +69,7 @@ News = Progress | End
 
 
 class NodeLeaves(Exception):
-    """The node of a trial goes soon, and its checkpoint is in the storage."""
+    """The node of a trial goes soon; the trial has saved its state where it could."""
 
 
 def no_notice() -> bool:

@@ -78,7 +78,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     if resources.gpus and len(repeats) > 1:
         del repeats[-1]  # of parts, after each of which the GPU was waited for
     found = versions()
-    own = Own(
+    own = WorkerTiming(
         *(socket.gethostname(), found["device"]),
         tokens=[b[3] - a[3] for a, b in repeats],
         steps=[(one.data, one.compute, one.sums) for one in model.times.steps],
@@ -105,7 +105,7 @@ def _worker(work: dict[str, Any]) -> Timed:
 
 
 @dataclass(frozen=True)
-class Own:
+class WorkerTiming:
     """What one worker has measured."""
 
     node: str
@@ -126,10 +126,10 @@ def parts_of_steps(steps: list[list[tuple[float, float, float]]]) -> tuple[float
     return tuple(float(found[name]) for name in PARTS)
 
 
-def _of_each_worker(own: Own) -> list[Own]:
+def _of_each_worker(measured: WorkerTiming) -> list[WorkerTiming]:
     """What each worker of this one's group has measured, by rank."""
     if not distributed.is_initialized():
-        return [own]
-    all_own = [own] * distributed.get_world_size()
-    distributed.all_gather_object(all_own, own)
-    return all_own
+        return [measured]
+    of_all = [measured] * distributed.get_world_size()
+    distributed.all_gather_object(of_all, measured)
+    return of_all

@@ -41,7 +41,10 @@ def _table(revision: Path) -> pd.DataFrame:
     rows = [row for path in sorted(revision.glob("*.json")) for row in _task(path)]
     if not rows:
         raise BadInput(f"{revision} has {MODEL} of mteb, but no task")
-    return pd.DataFrame(rows, columns=["query_id", "measure", "value"])
+    table = pd.DataFrame(rows, columns=["query_id", "measure", "value"])
+    if (twice := table["query_id"].duplicated()).any():
+        raise BadInput(f"{revision} has two files of the task {table['query_id'][twice].iloc[0]}")
+    return table
 
 
 def _task(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -50,8 +53,10 @@ def _task(path: Path) -> Iterator[tuple[str, str, float]]:
     splits = content.get("scores")
     if path.name == MODEL or not isinstance(splits, dict):
         return
-    scores = [subset.get(SCORE) for subsets in splits.values() for subset in subsets]
-    good = [score for score in scores if isinstance(score, int | float) and math.isfinite(score)]
+    subsets = [one for split in splits.values() for one in (split if type(split) is list else [0])]
+    scores = [subset.get(SCORE) if isinstance(subset, dict) else None for subset in subsets]
+    numbers = [s for s in scores if isinstance(s, int | float) and not isinstance(s, bool)]
+    good = [score for score in numbers if math.isfinite(score)]
     if not good or len(good) < len(scores):
         raise BadInput(
             f"{path}: each subset of a task must have a finite {SCORE}; evaluate the task again "

@@ -507,7 +507,15 @@ def test_the_tasks_of_mteb_are_queries_and_their_models_systems(tmp_path: Path) 
     assert [*training_runs(str(place))] == [*training_runs(str(place.parent))] == ["org/b"]
     mteb_task(tmp_path, "org/b", "NFCorpus", {"test": [{"main_score": 0.5}]}, "r2")
     assert [*training_runs(str(tmp_path))] == ["org/a", "org/b@r1", "org/b@r2"]
-    for scores in ({"test": [{"ndcg_at_10": 0.5}]}, {"test": [{"main_score": float("nan")}]}):
+    for scores in (
+        *({"test": [{"main_score": value}]} for value in (None, float("nan"), True, "0.5")),
+        *({"test": []}, {"test": {}}, {"test": ["main_score"]}, {}),
+    ):
         mteb_task(tmp_path, "org/a", "NFCorpus", scores)
         with pytest.raises(BadInput, match=r"NFCorpus\.json: .* must have a finite main_score"):
             training_runs(str(tmp_path))
+    mteb_task(tmp_path, "org/a", "NFCorpus", {"test": [{"main_score": 0.5}]})
+    [copy] = tmp_path.glob("org__a/r1/NFCorpus.json")
+    shutil.copy(copy, copy.with_name("NFCorpus-again.json"))
+    with pytest.raises(BadInput, match="two files of the task NFCorpus"):
+        training_runs(str(tmp_path))
