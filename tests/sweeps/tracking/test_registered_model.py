@@ -111,7 +111,7 @@ def gains(monkeypatch, delta, *, p=0.001, first_stage):
 
     def analyse(sweep):
         about = replace(sweep.about, first_stage={sweep.primary: first_stage})
-        analysis = found(replace(sweep, about=about))
+        analysis = found(replace(sweep, about=about, first_stage=None))
         gained = {
             key: replace(
                 c, delta=delta, p_both_adjusted=p, num_seeds_system=3, num_seeds_baseline=3
