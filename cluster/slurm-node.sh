@@ -27,7 +27,8 @@ print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
 
 # Whether the arguments of a sweep give each trial a part of a GPU.
 shares_gpus() {
-    [[ " $* " =~ \ --gpus-per-worker[=\ ]0?\.[0-9]*[1-9] ]]
+    [[ " $* " =~ \ --gpus-per-worker[=\ ]([0-9.eE+-]+)\  ]] &&
+        awk -v part="${BASH_REMATCH[1]}" 'BEGIN { exit !(part > 0 && part < 1) }'
 }
 
 # CUDA MPS, without which the trials on a GPU compute in turns. Its own GPUs are those of the job:

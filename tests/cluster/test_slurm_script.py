@@ -111,6 +111,7 @@ case $answer in *error*) echo "$answer" >&2; exit 1 ;; "") ;; *) echo "$answer" 
     [
         ("--gpus-per-worker .5", True),
         ("--gpus-per-worker=0.25 --num-seeds 5", True),
+        ("--gpus-per-worker 5e-1", True),
         ("--gpus-per-worker 1", False),
         ("--gpus-per-worker 1.0", False),
         ("--gpus-per-worker 0", False),
