@@ -267,9 +267,7 @@ def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any
                 **more,
             )
     except Exception as error:  # of any kind, from a class of transformers
-        raise damaged(
-            folder / CONFIG, f"and the weights beside it make no model ({_reason(error)})"
-        ) from None
+        raise _no_model(folder, "and the weights beside it make no model", error) from None
     for weight, stored, sized in report["mismatched_keys"]:
         raise _other_size(folder, weight, stored, sized)
     base = f"{getattr(model, 'base_model_prefix', '')}."
@@ -277,6 +275,15 @@ def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any
     # Many encoders are saved with a pooler of their own, which embedding models do not use.
     model.unread_weights = tuple(sorted({*unread} - {"pooler"}))
     return model, sorted(report["missing_keys"])
+
+
+def _no_model(folder: Path, why: str, error: Exception) -> BadInput:
+    """The error for an encoder that its class does not make: of the checkpoint, or of this
+    machine."""
+    if isinstance(error, ImportError):
+        needs = "needs a library that is missing or cannot be imported"
+        return BadInput(f"{folder} {needs} ({_reason(error)}); install it, or install it anew")
+    return damaged(folder / CONFIG, f"{why} ({_reason(error)})")
 
 
 def _other_size(folder: Path, weight: str, stored: Sequence[int], sized: Sequence[int]) -> BadInput:
@@ -376,7 +383,7 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
         model = without_memory(loader, config, **more)
         own = {key: tuple(weight.shape) for key, weight in model.state_dict().items()}
     except Exception as error:  # of any kind, from a class of transformers
-        raise damaged(folder / CONFIG, f"makes no model ({_reason(error)})") from None
+        raise _no_model(folder, "makes no model", error) from None
     base = f"{getattr(model, 'base_model_prefix', '')}."
     missing = 0
     for key, shape in own.items():

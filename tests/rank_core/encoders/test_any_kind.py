@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import GPT2Config, T5Config
+from transformers import FNetForSequenceClassification, GPT2Config, T5Config
 
 from rank_core.chunking.encoder_input import RowFormat, lay_out
 from rank_core.encoders.any_kind import ALONE, BY_LENGTH, PADDED, AsItIs, head_names, positions_of
@@ -91,6 +91,17 @@ def test_every_kind_of_transformers_is_read_or_refused(tmp_path):
         assert kind not in UNREAD or UNREAD[kind] in found.refused, found
         read += not found.refused
     assert read >= 100
+
+
+def test_a_library_that_is_missing_is_not_told_as_a_damaged_checkpoint(tmp_path, monkeypatch):
+    write_classifier("fnet", tmp_path)
+
+    def absent(*args, **more):
+        raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
+
+    monkeypatch.setattr(FNetForSequenceClassification, "__init__", absent)
+    with pytest.raises(BadInput, match=r"detectron2.*; install it"):
+        built(config_of(tmp_path))
 
 
 def test_training_moves_all_of_a_classifier_and_its_export_is_the_model(folder, tmp_path):
