@@ -23,6 +23,7 @@ SMALLEST = {
     "clustered": ("--simulations", "2"),
     "design_power": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
+    "families": ("e5", "bge"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "choice": ("--sweeps", "2"),
     "dev_rule": ("--sweeps", "2"),
@@ -77,7 +78,7 @@ SLOW = {
 }
 RAY = {"storage_ways", "sweep_overhead"}
 LONG = {"modelled_mfu", "storage_ways", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
-LIBRARY = {"ways_out"}
+LIBRARY = {"families", "ways_out"}
 FAKE_GPU = {"launches", "modelled_mfu"}
 
 
