@@ -92,33 +92,33 @@ def parser() -> Parser:
     return parser
 
 
-def _analyse(given: argparse.Namespace) -> int:
+def _analyse(args: argparse.Namespace) -> int:
     for flag in FLAGS:
         if flag.kind is int:
-            flag.check(getattr(given, flag.name))
-    check_writable("--storage", given.out or Path(given.storage))
-    collection = load_collection(given.collection)
-    split = split_of(collection, given.split)
-    most = SMOKE_PAIRS if given.smoke_test else given.max_pairs
+            flag.check(getattr(args, flag.name))
+    check_writable("--storage", args.out or Path(args.storage))
+    collection = load_collection(args.collection)
+    split = split_of(collection, args.split)
+    most = SMOKE_PAIRS if args.smoke_test else args.max_pairs
     pairs = relevant_pairs(
-        collection, split, max_pairs=most, least_grade=given.least_grade, seed=given.seed
+        collection, split, max_pairs=most, least_grade=args.least_grade, seed=args.seed
     )
     passages = (
-        read_passages(given.passages)
-        if given.passages
-        else known_passages(given.collection, collection, split)
+        read_passages(args.passages)
+        if args.passages
+        else known_passages(args.collection, collection, split)
     )
     if not passages:
         put("No relevant passages are known (--passages): scores by position only.")
-    home = Path(given.storage) / "positional_bias"
-    folder = given.out or home / _file_name(f"{collection.name}-{split}")
+    home = Path(args.storage) / "positional_bias"
+    folder = args.out or home / _file_name(f"{collection.name}-{split}")
     scorers: dict[str, ChunkScorer] = {}
-    if given.backbone:
+    if args.backbone:
         from rank_core.encoders.backbones import resolve_backbone
 
-        backbone = resolve_backbone(given.backbone)
+        backbone = resolve_backbone(args.backbone)
         scorers = {f"cosine, {backbone.name}": cosine_scorer(backbone)}
-    settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
+    settings = Settings(window=args.window, num_bins=args.bins, first=args.first)
     result = analyse(
         collection,
         split,
@@ -126,8 +126,8 @@ def _analyse(given: argparse.Namespace) -> int:
         settings,
         passages=passages,
         scorers=scorers,
-        judged=_judge(given, pairs, folder),
-        facts={"judge": given.judge_model} if given.judge_url else {},
+        judged=_judge(args, pairs, folder),
+        facts={"judge": args.judge_model} if args.judge_url else {},
     )
     from sweeps.positions.page import write_analysis
 
@@ -141,20 +141,20 @@ def _analyse(given: argparse.Namespace) -> int:
 
 
 def _judge(
-    given: argparse.Namespace, pairs: Sequence[RelevantPair], folder: Path
+    args: argparse.Namespace, pairs: Sequence[RelevantPair], folder: Path
 ) -> list[JudgedChunk]:
-    if not given.judge_url:
+    if not args.judge_url:
         return []
     from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 
-    order = generator(given.seed, "judged-pairs").permutation(len(pairs))[: given.judge_pairs]
+    order = generator(args.seed, "judged-pairs").permutation(len(pairs))[: args.judge_pairs]
     chosen = [pairs[number] for number in sorted(order.tolist())]
-    calls = sum(len(word_chunks(pair.text, given.judge_window)) for pair in chosen)
-    model = Chat("openai", given.judge_url, given.judge_model, given.judge_key)
+    calls = sum(len(word_chunks(pair.text, args.judge_window)) for pair in chosen)
+    model = Chat("openai", args.judge_url, args.judge_model, args.judge_key)
     client = ChatClient(model, cache=AnswerCache(folder / "answers"))
     put(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.")
     ledger = Ledger(folder / "judge.jsonl")
-    return list(judge_chunks(chosen, chat=client, window=given.judge_window, ledger=ledger))
+    return list(judge_chunks(chosen, chat=client, window=args.judge_window, ledger=ledger))
 
 
 def _file_name(name: str) -> str:

@@ -102,12 +102,12 @@ def parser() -> Parser:
     return parser
 
 
-def _scale(given: argparse.Namespace) -> int:
-    options = _options(given)
+def _scale(args: argparse.Namespace) -> int:
+    options = _options(args)
     records = Records(Storage(options.storage), "scaling")
     check_storage(records, options)
-    repeats = _repeats(given.repeats, options)
-    numbers = _numbers(given.num_workers)
+    repeats = _repeats(args.repeats, options)
+    numbers = _numbers(args.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
     config = _configuration(options, most=max(numbers, default=1))
     with connected(1, travelling(own_paths(config))):
@@ -115,7 +115,7 @@ def _scale(given: argparse.Namespace) -> int:
         records.storage.open()
         inputs = load_inputs(config.collection, config.model.backbone)
         tasks = [Task(group, config, inputs, records) for group in groups]
-        if given.weak:
+        if args.weak:
             tasks += [task.weak() for task in tasks if task.group.num_workers > 1]
         timed_groups = list(_measured(tasks, repeats))
     if not timed_groups:
@@ -154,16 +154,16 @@ def _unjudged(config: TrialConfig, precision: str) -> str:
     return ""
 
 
-def _options(given: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> Options:
     """The flags that this sweep shares with the others, checked as theirs."""
-    if given.engine != "ray":
-        raise BadInput(f"scaling compares numbers of Ray's workers, got --engine {given.engine}")
-    flags = {name: vars(given)[name] for name in SHARED if vars(given)[name] not in (None, False)}
+    if args.engine != "ray":
+        raise BadInput(f"scaling compares numbers of Ray's workers, got --engine {args.engine}")
+    flags = {name: vars(args)[name] for name in SHARED if vars(args)[name] not in (None, False)}
     words = [f"{FLAGS[name].flag}={value}" for name, value in {"seeds": "1", **flags}.items()]
     words = [word.removesuffix("=True") for word in words]
-    options = parse([*words, *given.settings], prog="scaling.py", description="")
+    options = parse([*words, *args.settings], prog="scaling.py", description="")
     if len(options.seeds) > 1:
-        raise BadInput(f"--seeds must be one seed, the same for all workers, got {given.seeds}")
+        raise BadInput(f"--seeds must be one seed, the same for all workers, got {args.seeds}")
     return options
 
 

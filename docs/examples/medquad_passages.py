@@ -83,8 +83,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="MedQuAD's passages as a collection")
     for name in ("pages", "far", "out"):
         parser.add_argument(name, type=Path)
-    given = parser.parse_args(words)
-    make(given.pages, given.far, given.out)
+    args = parser.parse_args(words)
+    make(args.pages, args.far, args.out)
 
 
 if __name__ == "__main__":

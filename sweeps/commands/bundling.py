@@ -50,32 +50,32 @@ def main(argv: Sequence[str]) -> int:
 
     Judgments that come with ranksweep are included. Those of ir_datasets have other licences and
     are only hashed. Those of your own folder are hashed unless you add --qrels include."""
-    given = parser().parse_args(argv)
-    if given.to.suffix != ".zip" or given.to.exists():
-        raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
-    check_writable("the folder of --to", given.to.parent)
-    if (Path(given.sweep) / COMPARISON).is_file():
-        return _bundle_comparison(Path(given.sweep), given.to, given.qrels or "hash", given.by)
-    with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
+    args = parser().parse_args(argv)
+    if args.to.suffix != ".zip" or args.to.exists():
+        raise BadInput(f"--to must be a new file whose name ends in .zip, got {args.to}")
+    check_writable("the folder of --to", args.to.parent)
+    if (Path(args.sweep) / COMPARISON).is_file():
+        return _bundle_comparison(Path(args.sweep), args.to, args.qrels or "hash", args.by)
+    with opened(args.sweep) as records, tempfile.TemporaryDirectory() as temporary:
         sweep, folder = load_sweep(records), Path(temporary)
         if sweep.scores.empty:
-            raise BadInput(f"{given.sweep} has no finished trial, so there is nothing to bundle")
+            raise BadInput(f"{args.sweep} has no finished trial, so there is nothing to bundle")
         if missing := missing_input(sweep):
-            raise BadInput(f"{given.sweep}: {missing}")
+            raise BadInput(f"{args.sweep}: {missing}")
         accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
         send(records, ACCESS_FILE)
         collection = collection_of(sweep)
-        qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(FORMAT, installed(), qrels, given.by, version("matplotlib"))
+        qrels = qrels_mode(collection, args.qrels)
+        about = Manifest(FORMAT, installed(), qrels, args.by, version("matplotlib"))
         stage(sweep, folder, about, accesses)
         write_json(folder / MANIFEST, asdict(about))
-        given.to.parent.mkdir(parents=True, exist_ok=True)
-        write_zip(given.to, folder)
+        args.to.parent.mkdir(parents=True, exist_ok=True)
+        write_zip(args.to, folder)
         number = len(files_of(folder))
     place = folder_and_fields(base_of(collection))[0]
     if Path(place).is_absolute():
         say(f"warning: config.json of every trial names the folder of your documents: {place}")
-    _say_bundled(given.to, number, about)
+    _say_bundled(args.to, number, about)
     return 0
 
 
@@ -125,18 +125,18 @@ def verify(argv: Sequence[str]) -> int:
     in the bundle. No code that is in a bundle, or named by it, is run: the values of a custom
     measure (MODULE:NAME) are recomputed only if --measure names it, which runs the module of that
     name on this machine."""
-    given = verify_parser().parse_args(argv)
-    check_limit(given.max_mib)
-    fields = parse_fields(given.fields) if given.fields else {}
+    args = verify_parser().parse_args(argv)
+    check_limit(args.max_mib)
+    fields = parse_fields(args.fields) if args.fields else {}
     wrong = False
-    with own_measures(given.measure):
+    with own_measures(args.measure):
         found = verdicts(
-            given.bundle, given.qrels, fields, measures=given.measure, max_mib=given.max_mib
+            args.bundle, args.qrels, fields, measures=args.measure, max_mib=args.max_mib
         )
         for verdict, text in found:
             say(f"{verdict:<12}{text}")
             wrong = wrong or verdict == "wrong"
-    say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
+    say(f"{args.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
     return MISMATCH if wrong else 0
 
 

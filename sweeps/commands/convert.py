@@ -28,9 +28,9 @@ def main(argv: Sequence[str]) -> int:
     every command reads them: responses, bulk requests and documents of Elasticsearch or OpenSearch,
     judgments of Quepid, tables with any names. Where a file names queries by their texts, --queries
     has their ids."""
-    given = parser().parse_args(argv)
-    path, to = Path(given.file), Path(given.to)
-    fields = parse_fields(given.fields) if given.fields else {}
+    args = parser().parse_args(argv)
+    path, to = Path(args.file), Path(args.to)
+    fields = parse_fields(args.fields) if args.fields else {}
     if is_there(to):
         raise BadInput(f"--to must be a new file, but {to} exists")
     if not to.name.lower().endswith((*RUN, *JUDGMENTS, *DOCUMENTS)):
@@ -38,9 +38,9 @@ def main(argv: Sequence[str]) -> int:
     if not kind_of(path):
         raise BadInput(f"{path} must be a file of records, {', '.join(KINDS)}")
     check_writable("the folder of --to", to.parent)
-    queries = named_queries(given.queries, None) if given.queries else {}
+    queries = named_queries(args.queries, None) if args.queries else {}
     if to.name.lower().endswith(DOCUMENTS):
-        if given.queries:
+        if args.queries:
             raise BadInput("--queries has no effect on documents, which --to NEW.jsonl writes")
         rows = {document.doc_id: document.text for document in documents(path, fields)}
         if not rows:

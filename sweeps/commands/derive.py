@@ -44,20 +44,20 @@ Settings: TypeAlias = Mapping[str, object]
 def main(argv: Sequence[str]) -> int:
     """Aggregate the saved chunk scores of a sweep's finished trials in other ways, print the table
     and write derived.csv and derived.md into DIR/report or --out."""
-    given = parser().parse_args(argv)
-    aggregations = _asked(given)
-    with opened(given.sweep) as records:
-        out = given.out or records.folder / "report"
+    args = parser().parse_args(argv)
+    aggregations = _asked(args)
+    with opened(args.sweep) as records:
+        out = args.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
         sweep, rows = derive(records.folder, aggregations)
         texts = markdown(derived_table(sweep, rows)), _csv(sweep, rows)
         write_files(out, {n: text.encode() for n, text in zip(FILES, texts, strict=True)})
-        if not given.out:
+        if not args.out:
             send(records, *(f"report/{name}" for name in FILES))
     shown = derived_table(sweep, rows, 2)
     paragraphs = map(wrapped, shown.caption.split("\n\n"))
     say("\n\n".join(map("\n".join, [terminal_lines(shown), *paragraphs])))
-    say(f"Tables: {given.out or f'{records.uri}/report'}/{', '.join(FILES)}")
+    say(f"Tables: {args.out or f'{records.uri}/report'}/{', '.join(FILES)}")
     return 0
 
 
@@ -207,18 +207,18 @@ def _csv(sweep: Sweep, rows: Sequence[System]) -> str:
     return csv_text([*_OWN, "measure", "mean", *_TESTED], lines)
 
 
-def _asked(given: argparse.Namespace) -> list[Settings]:
+def _asked(args: argparse.Namespace) -> list[Settings]:
     """The settings of each aggregation; checked before a file is opened."""
-    names = given.aggregators
+    names = args.aggregators
     for name in names:
         if name not in chunk_pooling_models():
             raise unknown("aggregation of chunk scores", name, chunk_pooling_models())
-    if min(given.k) < 1:
-        raise BadInput(f"--k >= 1 must hold, got {min(given.k)}")
+    if min(args.k) < 1:
+        raise BadInput(f"--k >= 1 must hold, got {min(args.k)}")
     return [
         {"model.name": name, "model.k": k}
         for name in names
-        for k in (given.k if "k" in model_class(name).options else [0])
+        for k in (args.k if "k" in model_class(name).options else [0])
     ]
 
 

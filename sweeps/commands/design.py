@@ -116,39 +116,39 @@ class DesignPlan:
 
 def main(argv: Sequence[str]) -> int:
     """Plan seeds and queries from the variances of a pilot."""
-    given = parser().parse_args(argv)
-    if given.out is not None:
-        if given.out.suffix.lower() not in FORMATS:
-            raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
-        check_writable("the folder of --out", given.out.parent)
-    if given.gpu_hours is not None and given.gpu_hours <= 0:
-        raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
-    sweep = _pilot(given)
-    baseline = _baseline(sweep, given.baseline)
+    args = parser().parse_args(argv)
+    if args.out is not None:
+        if args.out.suffix.lower() not in FORMATS:
+            raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {args.out.name}")
+        check_writable("the folder of --out", args.out.parent)
+    if args.gpu_hours is not None and args.gpu_hours <= 0:
+        raise BadInput(f"--gpu-hours > 0 must hold, got {args.gpu_hours}")
+    sweep = _pilot(args)
+    baseline = _baseline(sweep, args.baseline)
     size, correlation = _family(sweep, baseline)
     goal = Goal(
-        given.delta,
-        alpha=sweep.tests.alpha if given.alpha is None else given.alpha,
-        power=given.power,
-        family_size=size if given.family is None else given.family,
+        args.delta,
+        alpha=sweep.tests.alpha if args.alpha is None else args.alpha,
+        power=args.power,
+        family_size=size if args.family is None else args.family,
         correlation=correlation,
     )
     planned = plan(
         sweep,
         goal,
         baseline=baseline,
-        paired_seeds=given.paired_seeds,
-        num_queries=given.queries,
-        num_configurations=given.family and given.family + 1,
-        costs=_costs(sweep, given),
-        budget=given.gpu_hours or math.inf,
-        earlier=[_sweep_in(where) for where in given.earlier],
+        paired_seeds=args.paired_seeds,
+        num_queries=args.queries,
+        num_configurations=args.family and args.family + 1,
+        costs=_costs(sweep, args),
+        budget=args.gpu_hours or math.inf,
+        earlier=[_sweep_in(where) for where in args.earlier],
     )
     say(design_text(planned), end="")
-    if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        draw_plan(planned, given.out)
-        say(f"Power: {given.out}")
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        draw_plan(planned, args.out)
+        say(f"Power: {args.out}")
     return 0
 
 
@@ -195,34 +195,34 @@ def parser() -> Parser:
     return parser
 
 
-def _pilot(given: argparse.Namespace) -> Sweep:
+def _pilot(args: argparse.Namespace) -> Sweep:
     """The sweep, or the systems given as to `compare`."""
-    measures = [given.measure] if given.measure else []
-    if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
-        sets = query_sets_of(given.qrels)
-        uri = given.tracking_uri
-        if uri and not has_mlflow(given.pilot):
+    measures = [args.measure] if args.measure else []
+    if len(args.pilot) > 1 or args.qrels or not _is_sweep(args.pilot[0]):
+        sets = query_sets_of(args.qrels)
+        uri = args.tracking_uri
+        if uri and not has_mlflow(args.pilot):
             raise BadInput(NO_MLFLOW)
-        systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
-        clusters = "" if given.clusters == NO_CLUSTERS else given.clusters
+        systems = systems_of(args.pilot, sets=list(sets), tracking_uri=uri)
+        clusters = "" if args.clusters == NO_CLUSTERS else args.clusters
         tests = TestOptions(clusters=clusters)
         pilot = run_systems(systems, sets or None, tests, measures=measures, tracking_uri=uri).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
-    if given.tracking_uri:
+    if args.tracking_uri:
         raise BadInput(NO_MLFLOW)
-    sweep = _sweep_in(given.pilot[0])
-    sweep = with_clusters(sweep, given.clusters) if given.clusters else sweep
-    if given.paired_seeds and not sweep.tests.paired_seeds:
+    sweep = _sweep_in(args.pilot[0])
+    sweep = with_clusters(sweep, args.clusters) if args.clusters else sweep
+    if args.paired_seeds and not sweep.tests.paired_seeds:
         raise BadInput(
-            f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
+            f"--paired-seeds: the trials of {args.pilot[0]} share no randomness, as they ran with "
             "training.paired_seeds=false"
         )
-    if measures and given.measure not in sweep.measures:
-        raise unknown("measure", given.measure, sweep.measures)
+    if measures and args.measure not in sweep.measures:
+        raise unknown("measure", args.measure, sweep.measures)
     about = sweep.about
-    return replace(sweep, about=replace(about, primary=given.measure or about.primary))
+    return replace(sweep, about=replace(about, primary=args.measure or about.primary))
 
 
 def _sweep_in(where: str) -> Sweep:
@@ -659,12 +659,12 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
     return lines
 
 
-def _costs(sweep: Sweep, given: argparse.Namespace) -> Costs | None:
+def _costs(sweep: Sweep, args: argparse.Namespace) -> Costs | None:
     """The costs of the flags, else those of the pilot's trials; None without a budget."""
-    training, query = given.seconds_per_seed, given.seconds_per_query
+    training, query = args.seconds_per_seed, args.seconds_per_query
     if (training is None) != (query is None) or min(training or 0, query or 0) < 0:
         raise BadInput("--seconds-per-seed and --seconds-per-query >= 0 need each other")
-    if given.gpu_hours is None:
+    if args.gpu_hours is None:
         return None
     costs = Costs(training, query) if training is not None else _measured_costs(sweep)
     if costs is None:

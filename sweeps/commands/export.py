@@ -95,61 +95,61 @@ def main(argv: Sequence[str]) -> int:
     --register logs the model in MLflow and registers it; a confirmed winner that is significantly
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
-    given = parser().parse_args(argv)
-    repository = _checked(given)
-    to = Path(given.to) if given.to and not repository else None
+    args = parser().parse_args(argv)
+    repository = _checked(args)
+    to = Path(args.to) if args.to and not repository else None
     command = shlex.join(["ranksweep", "export", *argv])
-    with opened(given.sweep) as records:
-        uri = given.tracking_uri or default_tracking_uri(records)
-        if given.register:
+    with opened(args.sweep) as records:
+        uri = args.tracking_uri or default_tracking_uri(records)
+        if args.register:
             check_tracking_uri(uri)
             check_database(uri)
         sweep = with_interpolated(load_sweep(records))
-        cell = _spelled(sweep, given.cell)
+        cell = _spelled(sweep, args.cell)
         analysis = _analysis(sweep, cell)
-        chosen = _chosen(records, analysis.sweep, cell, given.seed)
-        _check_alpha(analysis.sweep, chosen, force=given.force)
-        if given.force and not (given.register or chosen.adds_nothing):
+        chosen = _chosen(records, analysis.sweep, cell, args.seed)
+        _check_alpha(analysis.sweep, chosen, force=args.force)
+        if args.force and not (args.register or chosen.adds_nothing):
             raise BadInput("--force needs --register NAME, or a model whose alpha is 0")
         kept = tempfile.TemporaryDirectory() if to is None else nullcontext(to.parent)
         with kept as parent:
             folder = Path(parent) / (to.name if to else "model")
             try:
-                about = _write(records, analysis, chosen, folder, redact_text(command), given)
+                about = _write(records, analysis, chosen, folder, redact_text(command), args)
             except SafetensorError as error:  # a full disk
                 raise BadInput(f"{folder} cannot be written: {error}") from None
-            _say_exported(analysis, chosen, about, given)
+            _say_exported(analysis, chosen, about, args)
             if repository:
-                _to_hub(analysis, folder, repository, given)
-            if given.register:
-                say(_register(records, analysis, chosen, folder, about, given, uri))
+                _to_hub(analysis, folder, repository, args)
+            if args.register:
+                say(_register(records, analysis, chosen, folder, about, args, uri))
     return 0
 
 
-def _checked(given: argparse.Namespace) -> str:
+def _checked(args: argparse.Namespace) -> str:
     """The repository of the Hub that is named, or ""; raises `BadInput` for a place that cannot be
     written, before any work."""
-    if not given.register and given.to is None:
+    if not args.register and args.to is None:
         raise BadInput(f"an export needs --to FOLDER, --to {FORM} or --register NAME")
-    repository = repository_of(given.to)
+    repository = repository_of(args.to)
     for name in ("dry_run", "public"):
-        if vars(given)[name] and not repository:
+        if vars(args)[name] and not repository:
             raise BadInput(f"--{name.replace('_', '-')} needs --to {FORM}")
-    if repository and not given.dry_run:
+    if repository and not args.dry_run:
         require_login()
-    if given.to and not repository:
-        require_new(Path(given.to))
-        check_writable("--to", Path(given.to))
+    if args.to and not repository:
+        require_new(Path(args.to))
+        check_writable("--to", Path(args.to))
     return repository
 
 
 def _say_exported(
-    analysis: Analysis, chosen: Chosen, about: Mapping[str, Any], given: argparse.Namespace
+    analysis: Analysis, chosen: Chosen, about: Mapping[str, Any], args: argparse.Namespace
 ) -> None:
     """Print which model was exported, what it measured, and warnings."""
-    if given.to is not None:
+    if args.to is not None:
         seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
-        say(f"exported    {about['label']}, {seed}{chosen.why}: {given.to}")
+        say(f"exported    {about['label']}, {seed}{chosen.why}: {args.to}")
     if about.get(NOT_MEASURED):
         say(f"warning     not measured as the folder computes it, {about[NOT_MEASURED]}")
     if gain := beside_first_stage(analysis, about["label"]):
@@ -160,17 +160,17 @@ def _say_exported(
         say(f"warning     not for use: {SMOKE_TEST}")
 
 
-def _to_hub(analysis: Analysis, folder: Path, repository: str, given: argparse.Namespace) -> None:
+def _to_hub(analysis: Analysis, folder: Path, repository: str, args: argparse.Namespace) -> None:
     """Send the folder with the report's page, or list what would be sent."""
     files = report_files(_elsewhere(analysis), label=f"tab:{analysis.sweep.about.sweep}")
     write_files(folder / REPORT, {name: files[name] for name in SENT})
-    if given.dry_run:
-        access = "public if it is new" if given.public else "private"
+    if args.dry_run:
+        access = "public if it is new" if args.public else "private"
         say(f"would send  to {PREFIX}{repository}, {access}:")
         for line in listing(folder):
             say(line)
         return
-    say(f"sent        {send(folder, repository, public=given.public)}")
+    say(f"sent        {send(folder, repository, public=args.public)}")
 
 
 def _elsewhere(analysis: Analysis) -> Analysis:
@@ -384,7 +384,7 @@ def _write(
     chosen: Chosen,
     folder: Path,
     command: str,
-    given: argparse.Namespace,
+    args: argparse.Namespace,
 ) -> dict[str, Any]:
     """Write the folder and return the origin of the model as stated in it. The card names the
     repository of the Hub that it is for."""
@@ -401,7 +401,7 @@ def _write(
     label = sweep.label(chosen.cell)
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
     about = _origin(analysis, chosen, label, result)
-    unmeasured = _unmeasured(config, result, given)
+    unmeasured = _unmeasured(config, result, args)
     if unmeasured:
         about[NOT_MEASURED] = unmeasured
         about["description"] += f" (not of this folder, which computes {unmeasured})"
@@ -414,7 +414,7 @@ def _write(
         chosen.mix,
         license_of(backbone),
         described(backbone),
-        repository_of(given.to),
+        repository_of(args.to),
     )
     noted = run / "interpolation.json"  # the weights that Birch chose on dev
     write_model(
@@ -426,15 +426,15 @@ def _write(
         about=about,
         measured=None if unmeasured else _measured(analysis, label),
         card=model_card(analysis, card),
-        runtime=given.runtime or "",
-        precision=given.precision or "",
+        runtime=args.runtime or "",
+        precision=args.precision or "",
     )
     return about
 
 
-def _unmeasured(config: TrialConfig, result: Result, given: argparse.Namespace) -> str:
+def _unmeasured(config: TrialConfig, result: Result, args: argparse.Namespace) -> str:
     """How the folder computes scores and how its trial did, in words; "" where they are alike."""
-    asked = {"training.precision": given.precision, "evaluation.runtime": given.runtime}
+    asked = {"training.precision": args.precision, "evaluation.runtime": args.runtime}
     asked = {name: word for name, word in asked.items() if word}
     served = config.override({"training.num_epochs": 0, **asked})
     computed, measured = (
@@ -534,11 +534,11 @@ def _register(
     chosen: Chosen,
     folder: Path,
     about: Mapping[str, Any],
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     uri: str,
 ) -> str:
     """Register the model and return a line about it."""
-    sweep, name = analysis.sweep, given.register
+    sweep, name = analysis.sweep, args.register
     why_not = no_champion(analysis, chosen.cell)
     why_not = why_not or "it computes other scores than were tested" * (NOT_MEASURED in about)
     try:
@@ -551,7 +551,7 @@ def _register(
                 trial=chosen.name,
                 family=model_class(trial_config(records, chosen.name).model.name).label,
                 tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
-                champion=given.force or not why_not,
+                champion=args.force or not why_not,
             ),
         )
     except BadInput:
@@ -560,7 +560,7 @@ def _register(
         reason = " ".join(redact_text(str(error)).split())[:300]  # a cut secret has no form
         raise BadInput(f"the model was not registered: MLflow at {uri}: {reason}") from None
     text = f"registered  {name} version {version} in {uri}"
-    if why_not and not given.force:
+    if why_not and not args.force:
         return f"{text}; no alias champion (--force sets it), because {why_not}"
     forced = f", by --force although {why_not}" if why_not else ""
     return f"{text}, alias champion{forced}: models:/{name}@champion"

@@ -39,22 +39,22 @@ def main(argv: Sequence[str]) -> int:
     tokens and peak memory. Every system ranks the same test queries one by one, in a process of its
     own, in the sweep's precision. Prints the table and writes latency.md and latency.csv into
     DIR/report or --out."""
-    given = parser().parse_args(argv)
+    args = parser().parse_args(argv)
     for name in ("queries", "repeats", "cpus_per_worker"):
-        if vars(given)[name] < 1:
-            raise BadInput(f"--{name.replace('_', '-')} >= 1 must hold, got {vars(given)[name]}")
-    with opened(given.sweep) as records:
-        out = given.out or records.folder / "report"
+        if vars(args)[name] < 1:
+            raise BadInput(f"--{name.replace('_', '-')} >= 1 must hold, got {vars(args)[name]}")
+    with opened(args.sweep) as records:
+        out = args.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
         sweep = load_sweep(records)
-        timed = list(_timed(sweep, given.queries, given.repeats, given.cpus_per_worker))
-        shown = latency_table(sweep, timed, given.cpus_per_worker)
+        timed = list(_timed(sweep, args.queries, args.repeats, args.cpus_per_worker))
+        shown = latency_table(sweep, timed, args.cpus_per_worker)
         texts = markdown(shown), _csv(sweep, timed)
         write_files(out, {n: text.encode() for n, text in zip(FILES, texts, strict=True)})
-        if not given.out:
+        if not args.out:
             send(records, *(f"report/{name}" for name in FILES))
     say("\n".join([*terminal_lines(shown), "", *wrapped(shown.caption)]))
-    say(f"Tables: {given.out or f'{records.uri}/report'}/{', '.join(FILES)}")
+    say(f"Tables: {args.out or f'{records.uri}/report'}/{', '.join(FILES)}")
     return 0
 
 

@@ -18,17 +18,17 @@ def main(argv: Sequence[str]) -> int:
     """Print the measures of one run over the judged queries, with 95% intervals for new queries
     (Student's t). Equal scores rank as trec_eval sorts them, as in `ranksweep compare`, which tests
     runs against each other."""
-    given = parser().parse_args(argv)
-    if (file := given.per_query) is not None:
+    args = parser().parse_args(argv)
+    if (file := args.per_query) is not None:
         if file.suffix != ".csv":
             raise BadInput(f"--per-query must be a file .csv, got {file}")
         check_writable("the folder of --per-query", file.parent)
-        for read in (given.run, given.qrels):
+        for read in (args.run, args.qrels):
             if file.exists() and is_there(read) and file.samefile(read):
                 raise BadInput(f"--per-query would replace {read}, which is read; name another")
-    qrels, ranked = named_qrels(given.qrels), ranking_of(given.run)
-    measured = measured_run(ranked, qrels, given.measures, given.ties)
-    say(f"{given.run}: {len(qrels)} judged queries\n\n{measured!r}")
+    qrels, ranked = named_qrels(args.qrels), ranking_of(args.run)
+    measured = measured_run(ranked, qrels, args.measures, args.ties)
+    say(f"{args.run}: {len(qrels)} judged queries\n\n{measured!r}")
     if file is not None:
         # As `per_query` of every trial: by measure, then by query.
         by_name = measured.per_query.sort_values("measure", kind="stable")

@@ -100,27 +100,27 @@ def main(argv: Sequence[str]) -> int:
     """Rerank a run with an exported model, on this machine's GPU or CPU. Candidates below --depth
     follow in the order of the run. Finished shards of queries are kept in OUT.parts, and the same
     command resumes from them."""
-    given = parser().parse_args(argv)
+    args = parser().parse_args(argv)
     for flag in ("shard_queries", "cpus_per_worker", "depth"):
-        if (value := vars(given)[flag]) is not None and value < 1:
+        if (value := vars(args)[flag]) is not None and value < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
-    for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):
+    for flag, name in (("run", args.run), ("out", args.out), ("queries", args.queries)):
         if re.match(r"\w+:/", name or ""):
             raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
-    check_run_name("--out", Path(given.out))
-    check_writable("the folder of --out", Path(given.out).parent)
+    check_run_name("--out", Path(args.out))
+    check_writable("the folder of --out", Path(args.out).parent)
     rerank_run(
         RerankJob(
-            folder=os.path.abspath(given.folder),
-            collection=str(named_collection(given.collection, given.fields)),
-            run=absolute(given.run),
-            out=os.path.abspath(given.out),
-            queries=absolute(given.queries) if given.queries else "",
-            depth=given.depth or 0,
-            depth_only=given.depth_only,
-            shard_queries=given.shard_queries,
-            threads=given.cpus_per_worker,
-            trust_code=given.trust_code,
+            folder=os.path.abspath(args.folder),
+            collection=str(named_collection(args.collection, args.fields)),
+            run=absolute(args.run),
+            out=os.path.abspath(args.out),
+            queries=absolute(args.queries) if args.queries else "",
+            depth=args.depth or 0,
+            depth_only=args.depth_only,
+            shard_queries=args.shard_queries,
+            threads=args.cpus_per_worker,
+            trust_code=args.trust_code,
         )
     )
     return 0

@@ -72,13 +72,13 @@ def main(argv: Sequence[str]) -> int:
     any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents
     are linked; with --fields they are written under the standard names. Spans of relevant text
     beside them (spans.jsonl.gz) are linked too."""
-    given = parser().parse_args(argv, Namespace(salt=SALT))
-    folder, fields = Path(given.to).absolute(), parse_fields(given.fields) if given.fields else {}
+    args = parser().parse_args(argv, Namespace(salt=SALT))
+    folder, fields = Path(args.to).absolute(), parse_fields(args.fields) if args.fields else {}
     if folder.exists():
         raise BadInput(f"--to must be a new folder, but {folder} exists")
     check_writable("--to", folder)
-    parts = _parts(given, fields)
-    runs = _runs(given.run, parts, fields) if given.run else {}
+    parts = _parts(args, fields)
+    runs = _runs(args.run, parts, fields) if args.run else {}
     with new_folder(folder) as unfinished:
         for split, judged in parts.items():
             (place := unfinished / split).mkdir()
@@ -86,17 +86,17 @@ def main(argv: Sequence[str]) -> int:
             write_qrels(place / "qrels.trec", judged.qrels)
             if split in runs:
                 write_run(place / "first-stage.run.gz", runs[split], tag="first-stage")
-        _place_documents(given.docs, unfinished, fields)
-        if spans := _spans(given.docs):
+        _place_documents(args.docs, unfinished, fields)
+        if spans := _spans(args.docs):
             (unfinished / spans.name).symlink_to(spans)
-        if language := _language(given.docs):
+        if language := _language(args.docs):
             write_json(unfinished / DECLARED, {"language": language})
-        write_json(unfinished / "split.json", {name: vars(given)[name] for name in KEPT})
+        write_json(unfinished / "split.json", {name: vars(args)[name] for name in KEPT})
     try:  # as every command reads it
         [placed] = folder.glob("docs.*")
-        named = Path(given.docs).absolute() if placed.is_symlink() else placed
+        named = Path(args.docs).absolute() if placed.is_symlink() else placed
         known = check_folder(folder, {}, documents=named)
-        for split, run in _of_known(runs, known, given.run).items():
+        for split, run in _of_known(runs, known, args.run).items():
             write_run(folder / split / "first-stage.run.gz", run, tag="first-stage")
     except BadInput as error:
         shutil.rmtree(folder)
@@ -121,23 +121,23 @@ def parser() -> Parser:
     return parser
 
 
-def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
+def _parts(args: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
     """The judged queries of each split."""
-    qrels, queries = _judged(given.qrels, given.queries, fields)
-    texts = given.test if (given.test or "").startswith("ir:") else given.queries
-    of_test, test = _judged(given.test, texts, fields) if given.test else ({}, {})
-    if given.test and not test:
-        raise BadInput(f"--test {given.test} judges no query")
+    qrels, queries = _judged(args.qrels, args.queries, fields)
+    texts = args.test if (args.test or "").startswith("ir:") else args.queries
+    of_test, test = _judged(args.test, texts, fields) if args.test else ({}, {})
+    if args.test and not test:
+        raise BadInput(f"--test {args.test} judges no query")
     if shared := qrels.keys() & of_test.keys():
         raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
     groups: dict[str, str] = {}
-    if given.group is not None:
-        sources = dict.fromkeys((given.queries, texts))
+    if args.group is not None:
+        sources = dict.fromkeys((args.queries, texts))
         groups = read_groups(
-            given.group, queries=[*sources], docs=given.docs, qrels=qrels | of_test, fields=fields
+            args.group, queries=[*sources], docs=args.docs, qrels=qrels | of_test, fields=fields
         )
         queries = _apart(queries, {groups[query_id] for query_id in test}, groups)
-    parts = divided(queries, _shares(given), given.salt, groups)
+    parts = divided(queries, _shares(args), args.salt, groups)
     whole = JudgedQueries(qrels | of_test, queries | test, groups)
     parts |= {"test": [*test]} if test else {}
     found = {split: whole.part(ids) for split, ids in parts.items()}
@@ -249,9 +249,9 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 
 
-def _shares(given: Namespace) -> dict[str, float]:
-    names = ("train", "dev") if given.test else ("train", "dev", "test")
-    text = given.shares if given.shares is not None else "90,10" if given.test else "80,10,10"
+def _shares(args: Namespace) -> dict[str, float]:
+    names = ("train", "dev") if args.test else ("train", "dev", "test")
+    text = args.shares if args.shares is not None else "90,10" if args.test else "80,10,10"
     with suppress(ValueError, StopIteration):
         numbers = [float(word) for word in text.split(",")]
         shares = dict(zip(names, numbers, strict=True))

@@ -75,22 +75,22 @@ class Snapshot:
 def main(argv: Sequence[str]) -> int:
     """Print the progress of a running, killed or finished sweep, or the sweeps below a folder;
     changes nothing."""
-    given = parser().parse_args(argv)
-    if given.watch is not None and not given.watch > 0:
-        raise BadInput(f"--watch must be seconds above 0, got {given.watch:g}")
-    if given.watch is not None:
-        _wait_for_sweep(given.folder, given.watch)
-    records = find_sweep(given.folder)
-    if given.watch is None and records.read_file(FILE) is None:
-        if lines := list(_sweeps_below(given.folder, records)):
+    args = parser().parse_args(argv)
+    if args.watch is not None and not args.watch > 0:
+        raise BadInput(f"--watch must be seconds above 0, got {args.watch:g}")
+    if args.watch is not None:
+        _wait_for_sweep(args.folder, args.watch)
+    records = find_sweep(args.folder)
+    if args.watch is None and records.read_file(FILE) is None:
+        if lines := list(_sweeps_below(args.folder, records)):
             say("\n".join(lines))
             return 0
     live = LiveText() if is_live_terminal() else None
     try:
         while True:
             width, height = shutil.get_terminal_size((WIDTH, 24))
-            snapshot = take_snapshot(given.folder, records)
-            again = given.watch is not None and snapshot.driver is not None
+            snapshot = take_snapshot(args.folder, records)
+            again = args.watch is not None and snapshot.driver is not None
             room = height if live and again else None
             text = status_text(
                 snapshot, now=time.time(), width=max(LEAST_WIDTH, width), height=room
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
                 say(text)
             if not again:
                 return 0
-            time.sleep(given.watch)
+            time.sleep(args.watch)
     finally:
         if live:
             live.close()

@@ -33,24 +33,24 @@ def main(argv: Sequence[str]) -> int:
     can go. Without --yes nothing is removed: the command shows what would be. What a sweep uses is
     never removed, and nothing of a sweep that runs; a removal that was killed is repeated by the
     same command."""
-    given = parser().parse_args(argv)
-    if given.yes and not (given.remove or given.orphans or given.cache is not None):
+    args = parser().parse_args(argv)
+    if args.yes and not (args.remove or args.orphans or args.cache is not None):
         raise BadInput("--yes needs --remove SWEEP, --orphans or --cache DAYS")
-    if given.cache is not None and not given.cache >= 1:
-        raise BadInput(f"--cache must be 1 day or more, got {given.cache:g}")
-    storage = Storage(given.storage)
+    if args.cache is not None and not args.cache >= 1:
+        raise BadInput(f"--cache must be 1 day or more, got {args.cache:g}")
+    storage = Storage(args.storage)
     inventory = take_inventory(storage)
     if not inventory.sweeps and not inventory.trials:
         raise BadInput(
             f"{storage.uri} is not a storage of sweeps: it has neither sweeps nor {TRIALS}/; give "
             "the folder or URI of --storage"
         )
-    chosen = [inventory.sweep(name) for name in dict.fromkeys(given.remove or ())]
+    chosen = [inventory.sweep(name) for name in dict.fromkeys(args.remove or ())]
     for line in _listing(inventory):
         say(line)
-    _check(inventory, chosen, given)
+    _check(inventory, chosen, args)
     for line in (
-        _removals(inventory, chosen, given) if given.yes else _plan(inventory, chosen, given, argv)
+        _removals(inventory, chosen, args) if args.yes else _plan(inventory, chosen, args, argv)
     ):
         say(line)
     return 0
@@ -72,7 +72,7 @@ def parser() -> Parser:
     return parser
 
 
-def _check(inventory: Inventory, chosen: Sequence[StoredSweep], given: argparse.Namespace) -> None:
+def _check(inventory: Inventory, chosen: Sequence[StoredSweep], args: argparse.Namespace) -> None:
     """Refuses what must stay, before anything is removed."""
     for sweep in chosen:
         if sweep.driver:
@@ -82,8 +82,8 @@ def _check(inventory: Inventory, chosen: Sequence[StoredSweep], given: argparse.
             )
     names = {sweep.name for sweep in chosen}
     others = tuple(sweep for sweep in inventory.sweeps if sweep.name not in names)
-    if chosen or given.orphans:
-        kept = others if not given.orphans else inventory.sweeps
+    if chosen or args.orphans:
+        kept = others if not args.orphans else inventory.sweeps
         Inventory(inventory.storage, kept, inventory.trials).check_removable()
 
 
@@ -154,12 +154,12 @@ def _cache_lines(entries: Sequence[CacheEntry], now: float) -> Iterator[str]:
 def _plan(
     inventory: Inventory,
     chosen: Sequence[StoredSweep],
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     argv: Sequence[str],
 ) -> Iterator[str]:
     """What the flags would remove."""
     yield ""
-    if not (chosen or given.orphans or given.cache is not None):
+    if not (chosen or args.orphans or args.cache is not None):
         if inventory.orphans:
             yield f"remove the orphans: {our_command('storage', *argv, '--orphans')}"
         yield f"remove a sweep:     {our_command('storage', *argv, '--remove')} SWEEP"
@@ -173,22 +173,22 @@ def _plan(
         stay = f"; {numbered(kept, 'trial')} of other sweeps are kept" if kept else ""
         alone = f"{numbered(len(exclusive), 'trial')}, {size_text(size)}"
         yield f"to remove   {sweep.name} with {alone}{stay}"
-    if given.orphans:
+    if args.orphans:
         gone |= {trial.name for trial in inventory.orphans}
         text = size_text(sum(trial.num_bytes for trial in inventory.orphans))
         yield f"to remove   {numbered(len(inventory.orphans), 'orphan')}, {text}"
-    if (chosen or given.orphans) and (runs := leftovers(inventory.storage, gone)):
+    if (chosen or args.orphans) and (runs := leftovers(inventory.storage, gone)):
         text = size_text(sum(run.num_bytes for run in runs))
         yield f"to remove   {numbered(len(runs), 'MLflow run')} of trials that are gone, {text}"
-    if given.cache is not None:
-        old = _old(given.cache)
+    if args.cache is not None:
+        old = _old(args.cache)
         text = size_text(sum(entry.num_bytes for entry in old))
         yield f"to remove   {numbered(len(old), 'folder')} of the cache, {text}"
     yield f"Nothing was removed. To carry it out: {our_command('storage', *argv, '--yes')}"
 
 
 def _removals(
-    inventory: Inventory, chosen: Sequence[StoredSweep], given: argparse.Namespace
+    inventory: Inventory, chosen: Sequence[StoredSweep], args: argparse.Namespace
 ) -> Iterator[str]:
     """Removes, and says what is gone."""
     storage = inventory.storage
@@ -197,15 +197,15 @@ def _removals(
         *trials, _ = remove_sweep(storage, sweep.name)
         forget_sweep(storage, sweep.name)
         yield f"removed     {sweep.name} with {numbered(len(trials), 'trial')}"
-    if given.orphans:
+    if args.orphans:
         now = take_inventory(storage)  # a sweep may have begun, another is gone
         now.check_removable()
         names = [trial.name for trial in now.orphans]
         yield f"removed     {numbered(len(list(remove_trials(storage, names))), 'orphan')}"
-    if (chosen or given.orphans) and own_database(storage):
+    if (chosen or args.orphans) and own_database(storage):
         yield f"removed     {numbered(remove_leftovers(storage), 'MLflow run')} of gone trials"
-    if given.cache is not None:
-        old = _old(given.cache)
+    if args.cache is not None:
+        old = _old(args.cache)
         for entry in old:
             remove_folder(entry.kind, entry.path.name)
         yield f"removed     {numbered(len(old), 'folder')} of the cache"

@@ -43,28 +43,28 @@ def main(argv: Sequence[str]) -> int:
     training.teacher=OUT with a loss of a teacher (training.loss=margin-mse) or with
     training.negatives_share=0.95, which drops candidates that the teacher scores like relevant
     ones; training.negatives_from=OUT for the negatives of dense. The same command resumes."""
-    given = parser().parse_intermixed_args(list(argv))
+    args = parser().parse_intermixed_args(list(argv))
     for flag in ("cpus_per_worker", "depth"):
-        if (value := vars(given)[flag]) < 1:
+        if (value := vars(args)[flag]) < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
-    check_run_name("--out", Path(given.out))
-    check_writable("the folder of --out", Path(given.out).parent)
-    out = Path(os.path.abspath(given.out))
+    check_run_name("--out", Path(args.out))
+    check_writable("the folder of --out", Path(args.out).parent)
+    out = Path(os.path.abspath(args.out))
     if out.exists():
         raise BadInput(f"--out must be a new file, but {out} exists")
-    name = str(named_collection(given.collection, given.fields))
-    config = teacher_of(given.teacher, given.settings, name)
-    run = candidates(load_collection(name), given.depth)
+    name = str(named_collection(args.collection, args.fields))
+    config = teacher_of(args.teacher, args.settings, name)
+    run = candidates(load_collection(name), args.depth)
     if config is not None and not trains(model_class(config.model.name)):
-        if given.trust_code:
-            raise BadInput(f"--trust-code has no effect on {given.teacher}, which is not a folder")
-        _rank_lists(config, run, out, given.depth)
+        if args.trust_code:
+            raise BadInput(f"--trust-code has no effect on {args.teacher}, which is not a folder")
+        _rank_lists(config, run, out, args.depth)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.run.gz"
         write_run(file, run, tag="candidates")
         job = RerankJob(
-            folder="" if config else os.path.abspath(given.teacher),
+            folder="" if config else os.path.abspath(args.teacher),
             collection=name,
             run=str(file),
             out=str(out),
@@ -72,14 +72,14 @@ def main(argv: Sequence[str]) -> int:
             depth=max(map(len, run.values())),
             depth_only=True,
             shard_queries=SHARD_QUERIES,
-            threads=given.cpus_per_worker,
-            trust_code=given.trust_code,
+            threads=args.cpus_per_worker,
+            trust_code=args.trust_code,
             model_alone=True,
             published=config,
         )
         if job.model.needs_first_stage:
             raise BadInput(
-                f"a teacher scores only texts, but {given.teacher} has no score without those of "
+                f"a teacher scores only texts, but {args.teacher} has no score without those of "
                 "the first stage: export another system"
             )
         rerank_run(job)

@@ -358,8 +358,8 @@ def check_settings(given: Iterable[str], settings: Mapping[str, Any]) -> None:
                 raise BadInput(f"{flag.flag} needs {name}={needed}, got {name}={settings[name]}")
 
 
-def check_flags(given: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:
+def check_flags(args: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:
     """Refuses numbers out of their ranges."""
     for name in names:
-        if FLAGS[name].kind in (int, float) and vars(given).get(name) is not None:
-            FLAGS[name].check(vars(given)[name])
+        if FLAGS[name].kind in (int, float) and vars(args).get(name) is not None:
+            FLAGS[name].check(vars(args)[name])

@@ -268,9 +268,9 @@ class Need:
     values: tuple[Any, ...] = ()
     without: bool = False
 
-    def holds(self, given: argparse.Namespace) -> bool:
+    def holds(self, args: argparse.Namespace) -> bool:
         """True for a command line with what is needed."""
-        value = vars(given)[self.name]
+        value = vars(args)[self.name]
         values = value if isinstance(value, list | tuple) and self.values else [value]
         there = any(own in self.values for own in values) if self.values else bool(value)
         return there != self.without
@@ -402,16 +402,16 @@ class Parser(argparse.ArgumentParser):
         """The same, with positional arguments anywhere."""
         return self._with_effect(super().parse_intermixed_args(*words, **more))
 
-    def _with_effect(self, given: argparse.Namespace) -> argparse.Namespace:
+    def _with_effect(self, args: argparse.Namespace) -> argparse.Namespace:
         """Refuse a given flag without what it needs."""
         names = {action.dest: _name_of(action) for action in self._actions}
         for action in self._actions:
-            if action.dest not in vars(given).get("given", ()):
+            if action.dest not in vars(args).get("given", ()):
                 continue
             for need in vars(action).get("needs", ()):
-                if not need.holds(given):
+                if not need.holds(args):
                     self.error(f"'{names[action.dest]}' {need.text(names[need.name])}")
-        return given
+        return args
 
     def error(self, message: str) -> NoReturn:
         """Raise `BadInput`; for an unknown flag with the similar flag or setting."""

@@ -66,15 +66,15 @@ def simulate(
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
     parser.add_argument("--only", choices=sections, nargs="+", help="these sections instead of all")
-    given = parser.parse_args(argv)
-    num, seed = getattr(given, option), given.seed
+    args = parser.parse_args(argv)
+    num, seed = getattr(args, option), args.seed
     if num < 1:
         parser.error(f"--{option} must be at least 1")
     print(
         f"# {title} ({num} {unit}, seed {seed}; a rate of {rate:.2f} has a standard error of "
         f"{math.sqrt(rate * (1 - rate) / num):.4f})\n"
     )
-    names = given.only or list(sections)
+    names = args.only or list(sections)
     # A stream of its own for each section: one alone gives the numbers it gives among all.
     done = []
     for name in names:
@@ -83,12 +83,12 @@ def simulate(
     bars = [bar for section in done for bar in section.bars]
     failed = sum(not bar.ok for bar in bars)
     print(f"{len(bars) - failed} of {len(bars)} bars ok" + (f", {failed} FAIL" if failed else ""))
-    if given.json is not None:
+    if args.json is not None:
         versions = {"python": platform.python_version()}
         versions |= {"numpy": np.__version__, "scipy": scipy.__version__}
         found = {"settings": {option: num, "seed": seed}, "versions": versions, "failed": failed}
         found["sections"] = [asdict(section) for section in done]
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -60,25 +60,25 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--ranks", default="8,64")
     flags.add_argument("--groups", default="2,4,8", help="of a worker in a step")
     flags.add_argument("--measure", type=int, default=0, help="steps of two gloo processes")
-    given = flags.parse_args(argv)
-    work = workload(given.collection, given.size)
+    args = flags.parse_args(argv)
+    work = workload(args.collection, args.size)
     config = TrialConfig().override(
         {"model.name": "maxp", "model.backbone": str(work.backbone.folder)}
     )
-    drawn = {given.collection: _of_collection(work, config), "MS MARCO's lengths": _made(work)}
+    drawn = {args.collection: _of_collection(work, config), "MS MARCO's lengths": _made(work)}
     rows = [
-        _row(name, sizes, int(ranks), int(groups), given.repeats)
+        _row(name, sizes, int(ranks), int(groups), args.repeats)
         for name, sizes in drawn.items()
-        for ranks in given.ranks.split(",")
-        for groups in given.groups.split(",")
+        for ranks in args.ranks.split(",")
+        for groups in args.groups.split(",")
     ]
     print_table(rows)
     figures: dict[str, object] = {"rows": rows}
-    if given.measure:
-        figures["measured"] = measured = _measured(work, config, given.measure)
+    if args.measure:
+        figures["measured"] = measured = _measured(work, config, args.measure)
         print()
         print_table(measured)
-    save(given.json, figures)
+    save(args.json, figures)
 
 
 def _of_collection(work: Workload, config: TrialConfig) -> Iterator[int]:

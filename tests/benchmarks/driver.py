@@ -135,15 +135,15 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--backbone", default="tiny-docs")
     flags.add_argument("--one", action="store_true", help="print one size as JSON")
     flags.add_argument("--json", type=Path)
-    given = flags.parse_args(argv)
-    inputs = ["--collection", given.collection, "--backbone", given.backbone]
-    sizes = [int(part) for part in given.cells.split(",")]
-    if given.one:
-        print(json.dumps(measured(sizes[0], given.seeds, inputs)))
+    args = flags.parse_args(argv)
+    inputs = ["--collection", args.collection, "--backbone", args.backbone]
+    sizes = [int(part) for part in args.cells.split(",")]
+    if args.one:
+        print(json.dumps(measured(sizes[0], args.seeds, inputs)))
         return
     found = []
     for cells in sizes:
-        words = ["--one", "--cells", str(cells), "--seeds", str(given.seeds), *inputs]
+        words = ["--one", "--cells", str(cells), "--seeds", str(args.seeds), *inputs]
         command = [sys.executable, "-m", "tests.benchmarks.driver", *words]
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=Path(__file__).parents[2]
@@ -152,7 +152,7 @@ def main(argv: Sequence[str]) -> None:
             raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
         found.append(json.loads(done.stdout.splitlines()[-1]))
     rows = [
-        {"cells x seeds": f"{one['cells']} x {given.seeds}"}
+        {"cells x seeds": f"{one['cells']} x {args.seeds}"}
         | {
             f"{phase} (ms a {PER[phase]})": f"{1000 * one[phase] / one[f'{PER[phase]}s']:.2f}"
             for phase in PHASES
@@ -166,7 +166,7 @@ def main(argv: Sequence[str]) -> None:
     }
     last = {"cells x seeds": "exponent of the total", "memory": ""}
     last |= {f"{phase} (ms a {PER[phase]})": f"{grows[phase]:.2f}" for phase in PHASES}
-    show([*rows, last], given.json, found=found, exponents=grows)
+    show([*rows, last], args.json, found=found, exponents=grows)
 
 
 if __name__ == "__main__":

@@ -287,12 +287,12 @@ def main(argv: Sequence[str]) -> None:
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("families", nargs="*", metavar="NAME", help="such as e5; all by default")
     words.add_argument("--json", type=Path, help="where to write the numbers")
-    given = words.parse_args(argv)
+    args = words.parse_args(argv)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     found = []
     for family in FAMILIES:
-        if given.families and family.name not in given.families:
+        if args.families and family.name not in args.families:
             continue
         with tempfile.TemporaryDirectory() as folder:
             found.append(compared(family, Path(folder)))
@@ -305,7 +305,7 @@ def main(argv: Sequence[str]) -> None:
         for one in found
     ]
     print_table(rows)
-    save(given.json, {"families": [one._asdict() for one in found]})
+    save(args.json, {"families": [one._asdict() for one in found]})
 
 
 if __name__ == "__main__":

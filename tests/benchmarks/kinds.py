@@ -267,11 +267,11 @@ def main(argv: Sequence[str]) -> None:
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("kinds", nargs="*", metavar="KIND", help="such as t5; all by default")
     words.add_argument("--json", type=Path, help="where to write the numbers")
-    given = words.parse_args(argv)
+    args = words.parse_args(argv)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     results = []
-    for read in every(given.kinds or KINDS):
+    for read in every(args.kinds or KINDS):
         results.append(read)
         line = read.refused or f"{read.difference:.1e} {read.packing}"
         print(f"{read.kind:24}", line, flush=True)
@@ -280,7 +280,7 @@ def main(argv: Sequence[str]) -> None:
     row = {"kinds": f"{len(results)}", "read": f"{len(there)}", "largest difference": f"{most:.1e}"}
     print()
     print_table([row])
-    save(given.json, {"kinds": [read._asdict() for read in results]})
+    save(args.json, {"kinds": [read._asdict() for read in results]})
 
 
 if __name__ == "__main__":

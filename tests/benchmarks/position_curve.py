@@ -69,16 +69,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--settings", type=int, default=len(SETTINGS), help="the first so many")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    given = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     rows = []
-    for read, queries, seeds, quality in SETTINGS[: given.settings]:
+    for read, queries, seeds, quality in SETTINGS[: args.settings]:
         before = time.process_time()
-        found = rates(given.simulations, queries, seeds, read, quality)
+        found = rates(args.simulations, queries, seeds, read, quality)
         setting = {"read": read, "queries": queries, "seeds": seeds, "quality": quality}
         seconds = round(time.process_time() - before, 1)
         numbers = setting | found | {"seconds": seconds}
         rows.append({name: f"{value:g}" for name, value in numbers.items()})
-    show(rows, given.json)
+    show(rows, args.json)
     return 0
 
 

@@ -148,20 +148,20 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--slots", default="8,64,128")
     flags.add_argument("--seeds", type=int, default=5)
     flags.add_argument("--json", type=Path)
-    given = flags.parse_args(argv)
-    words = ["--collection", given.collection, "--backbone", given.backbone]
-    lengths = {folder.parent.name: recorded(folder) for folder in given.folders}
+    args = flags.parse_args(argv)
+    words = ["--collection", args.collection, "--backbone", args.backbone]
+    lengths = {folder.parent.name: recorded(folder) for folder in args.folders}
     if not lengths:
-        lengths = {name: forecasted(name, words) for name in given.plans.split(",")}
+        lengths = {name: forecasted(name, words) for name in args.plans.split(",")}
     rows = []
     for name, own in lengths.items():
-        for slots in map(int, given.slots.split(",")):
+        for slots in map(int, args.slots.split(",")):
             for cluster in clusters(slots):
-                before, least = simulated(own.search(InPlanOrder, given.seeds), own.hours, cluster)
-                after, _ = simulated(own.search(Listed, given.seeds), own.hours, cluster)
+                before, least = simulated(own.search(InPlanOrder, args.seeds), own.hours, cluster)
+                after, _ = simulated(own.search(Listed, args.seeds), own.hours, cluster)
                 rows.append(
                     {
-                        "sweep": f"{name}, {len(own.hours)} x {given.seeds}",
+                        "sweep": f"{name}, {len(own.hours)} x {args.seeds}",
                         "slots": str(slots),
                         "cluster": cluster.name,
                         "least (h)": f"{least:.2f}",
@@ -169,7 +169,7 @@ def main(argv: Sequence[str]) -> None:
                         "long ones early": f"{after:.2f} ({after / least - 1:+.1%})",
                     }
                 )
-    show(rows, given.json, lengths={name: vars(own) for name, own in lengths.items()})
+    show(rows, args.json, lengths={name: vars(own) for name, own in lengths.items()})
 
 
 if __name__ == "__main__":

@@ -197,8 +197,8 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--documents", type=int, default=3000)
     flags.add_argument("--queries", type=int, default=300)
     flags.add_argument("--json", type=Path, help="write the figures here")
-    given = flags.parse_args(argv)
-    law = laws(given.documents, given.queries)
+    args = flags.parse_args(argv)
+    law = laws(args.documents, args.queries)
     rows = [needs(sweep, law) for sweep in SWEEPS]
     print(
         f"a document {law.per_document:,.0f} bytes, a training query with its candidates "
@@ -208,7 +208,7 @@ def main(argv: Sequence[str]) -> None:
     )
     print_table([{"": need} | {row["sweep"]: row[need] for row in rows} for need in rows[0]][1:])
     save(
-        given.json,
+        args.json,
         {"laws": {**law._asdict(), "tokens_per_pair": law.tokens_per_pair[MAXP]}, "rows": rows},
     )
 

@@ -96,19 +96,19 @@ def main(argv: Sequence[str]) -> int:
     flags.add_argument("--kinds", nargs="+", default=[], help="backbones (default: all)")
     flags.add_argument("--only", choices=["in", "out"], help="one table instead of both")
     flags.add_argument("--json", type=Path, metavar="FILE", help="also write the tables here")
-    given = flags.parse_args(argv)
+    args = flags.parse_args(argv)
     tables = {
         "in": ("Read as the library saved them", read),
         "out": ("Trained and read again", left),
     }
     done = []
     for name, (title, found) in tables.items():
-        if given.only in (None, name):
-            done.append(table(title, found(given.kinds)))
+        if args.only in (None, name):
+            done.append(table(title, found(args.kinds)))
             print(done[-1].markdown(), flush=True)
-    if given.json is not None:
+    if args.json is not None:
         content = [{"title": s.title, "columns": s.columns, "rows": s.rows} for s in done]
-        given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return int(not all(bar.ok for section in done for bar in section.bars))
 
 

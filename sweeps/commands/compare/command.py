@@ -92,54 +92,54 @@ OPTIONS = ("measures", "digits", "tracking_uri")
 
 def main(argv: Sequence[str]) -> int:
     """Test systems, from runs or per-query values, against a baseline and print the table."""
-    given = parser().parse_args(argv)
-    if not 0 < given.margin <= 1:
-        raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
-    if given.out is not None:
-        check_writable("--out", given.out)
-        check_folder(given.out)
-    if twice := [name for name in given.baseline if given.baseline.count(name) > 1]:
+    args = parser().parse_args(argv)
+    if not 0 < args.margin <= 1:
+        raise BadInput(f"0 < --margin <= 1 must hold, got {args.margin}")
+    if args.out is not None:
+        check_writable("--out", args.out)
+        check_folder(args.out)
+    if twice := [name for name in args.baseline if args.baseline.count(name) > 1]:
         raise BadInput(f"--baseline names a system once, got {twice[0]!r} twice")
-    if given.measures and not given.systems:
+    if args.measures and not args.systems:
         raise BadInput(
             "a comparison needs two systems or more, got none: --measures takes all words behind "
             "it, so name the systems before it"
         )
-    sets = query_sets_of(given.qrels)
-    if given.tracking_uri and not has_mlflow(given.systems):
+    sets = query_sets_of(args.qrels)
+    if args.tracking_uri and not has_mlflow(args.systems):
         raise BadInput(NO_MLFLOW)
-    rule, tests = _rule(given), _tests(given)
+    rule, tests = _rule(args), _tests(args)
     tests = replace(tests, alpha=rule.level) if rule else tests
     command = shown_path(our_command("compare", *argv))
     comparison = compare_runs(
-        systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
+        systems_of(args.systems, sets=list(sets), tracking_uri=args.tracking_uri),
         sets or None,
-        baselines=[*map(shown_path, given.baseline)],
+        baselines=[*map(shown_path, args.baseline)],
         command=command,
-        deterministic=[*map(shown_path, given.deterministic)],
+        deterministic=[*map(shown_path, args.deterministic)],
         tests=tests,
-        **{name: vars(given)[name] for name in OPTIONS},
+        **{name: vars(args)[name] for name in OPTIONS},
     )
     if not rule:
-        say(comparison_text(comparison, compact=given.compact, verbose=given.verbose), end="")
-    pairs = all_pairs(comparison.analysis) if given.all_pairs else []
+        say(comparison_text(comparison, compact=args.compact, verbose=args.verbose), end="")
+    pairs = all_pairs(comparison.analysis) if args.all_pairs else []
     if pairs:
         say("\n".join(pairs_text(comparison.analysis, pairs)))
-    ranks = rank_rows(comparison.analysis) if given.ranks else []
+    ranks = rank_rows(comparison.analysis) if args.ranks else []
     if ranks:
         say("\n".join(ranks_text(comparison.analysis, ranks)))
-    if given.out is not None:
-        write_files(comparison, given.out, pairs, ranks, compact=given.compact)
-        _write_inputs(given, comparison, sets, tests, command)
-        say(f"Page: {given.out / 'index.html'}")
+    if args.out is not None:
+        write_files(comparison, args.out, pairs, ranks, compact=args.compact)
+        _write_inputs(args, comparison, sets, tests, command)
+        say(f"Page: {args.out / 'index.html'}")
     if rule:
         measured = replace(rule, measure=comparison.sweep.primary)
-        return pass_gate(comparison, measured, given.out or Path(), reset=given.reset_looks)
+        return pass_gate(comparison, measured, args.out or Path(), reset=args.reset_looks)
     return 0
 
 
 def _write_inputs(
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     comparison: RunComparison,
     sets: Mapping[str, Path],
     tests: TestOptions,
@@ -150,35 +150,35 @@ def _write_inputs(
 
     write_inputs(
         comparison,
-        given.out,
+        args.out,
         sets,
         command=command,
         tests=vars(tests),
         options={
-            "baselines": [*map(shown_path, given.baseline)],
-            "deterministic": [*map(shown_path, given.deterministic)],
-            "measures": [*given.measures],
-            "digits": given.digits,
+            "baselines": [*map(shown_path, args.baseline)],
+            "deterministic": [*map(shown_path, args.deterministic)],
+            "measures": [*args.measures],
+            "digits": args.digits,
         },
-        **{name: vars(given)[name] for name in ("compact", "ranks", "all_pairs")},
+        **{name: vars(args)[name] for name in ("compact", "ranks", "all_pairs")},
     )
 
 
-def _tests(given: argparse.Namespace) -> TestOptions:
+def _tests(args: argparse.Namespace) -> TestOptions:
     """How the table is tested; without --ties as trec_eval has them where there are scores."""
-    typed = {name: vars(given)[name] for name in vars(USUAL)}
-    return TestOptions(**typed | ({} if "ties" in given.given else {"ties": None}))
+    typed = {name: vars(args)[name] for name in vars(USUAL)}
+    return TestOptions(**typed | ({} if "ties" in args.given else {"ties": None}))
 
 
-def _rule(given: argparse.Namespace) -> Rule | None:
+def _rule(args: argparse.Namespace) -> Rule | None:
     """The rule of `--gate`, its measure still open; None without it."""
-    if not given.gate:
+    if not args.gate:
         return None
-    if given.looks < 1:
-        raise BadInput(f"--looks must be 1 or more, got {given.looks}")
-    check_probability("--alpha", given.alpha)
-    no_worse = "margin" in given.given
-    return Rule("", given.alpha, given.looks, given.margin, no_worse=no_worse)
+    if args.looks < 1:
+        raise BadInput(f"--looks must be 1 or more, got {args.looks}")
+    check_probability("--alpha", args.alpha)
+    no_worse = "margin" in args.given
+    return Rule("", args.alpha, args.looks, args.margin, no_worse=no_worse)
 
 
 def parser() -> Parser:
