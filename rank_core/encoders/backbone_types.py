@@ -7,9 +7,12 @@ instead of positions (ALiBi), whose checkpoints say "bert".
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rank_core.errors import BadInput, unknown
+
+if TYPE_CHECKING:
+    from rank_core.encoders.st_folder import SavedModel
 
 POOLINGS = ("cls", "mean", "last")
 """Row poolings: the first token's vector, the mean over all tokens, the last token's vector."""
@@ -52,28 +55,6 @@ class RowLayout(NamedTuple):
         return any(ABSENT in part for part in self.tokens)
 
 
-class Step(NamedTuple):
-    """A module of a chain's head: its class, its folder, and the names of what it reads and
-    writes."""
-
-    kind: str
-    path: str
-    takes: str
-    gives: str
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A reranker's head as a chain of modules of sentence-transformers (`module_chain`)."""
-
-    folder: Path  # with modules.json
-    pooling: str = ""  # one of POOLINGS, or modes of sentence-transformers joined by +
-    steps: tuple[Step, ...] = ()
-    problem: str = ""  # why it cannot be read
-    described: str = ""
-    chats: bool = False  # a chat template writes its rows
-
-
 @dataclass(frozen=True)
 class Backbone:
     """An encoder's files, and the facts that chunking needs.
@@ -98,7 +79,7 @@ class Backbone:
     trained_head: str = ""  # what the checkpoint has beside the encoder to score or classify
     own_layout: RowLayout | None = None  # of a reranker; None: [CLS] query [SEP] text [SEP]
     head_pooling: str = ""  # what its trained head or ranking head reads; "": as `pooling`
-    chain: Chain | None = None  # of a head that sentence-transformers saved as modules
+    chain: "SavedModel | None" = None  # with a head that sentence-transformers saved as modules
     problem: str = ""  # why no encoder is read here; then only sentence-transformers reads it
 
     def max_window(self, max_query_tokens: int) -> int:

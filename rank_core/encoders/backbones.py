@@ -36,7 +36,6 @@ from rank_core.encoders.backbone_types import (
     SPLIT_HEADS,
     Backbone,
     BackboneType,
-    Chain,
     RowLayout,
     backbone_type,
     kind_of,
@@ -72,22 +71,18 @@ from rank_core.encoders.decoder_rerankers import (
 from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.hub import hub_folder
 from rank_core.encoders.links import check_links
-from rank_core.encoders.module_chain import (
+from rank_core.encoders.module_chain import pair_layout, ranking_chain
+from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
+from rank_core.encoders.st_folder import (
     CALLED,
     MODEL_SETTINGS,
+    SavedModel,
     Unread,
     encoder_folder,
-    gives_vectors,
-    is_multi_vector,
-    module_folders,
     modules_folder,
-    pair_layout,
-    read_chain,
-    stated_modules,
-    stated_prompt,
+    read_saved,
     transformer_settings,
 )
-from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 from rank_core.files import kept_while_unchanged
 from rank_core.parsing import parsed_json
@@ -126,29 +121,30 @@ def resolve_backbone(name: str) -> Backbone:
     whole = reads_whole(config)
     if kind is ANY or whole:
         segments = 2 * any(tokenizer("a", "a").get("token_type_ids", ()))
-    top = modules_folder(folder, EXPORT_FILE)
+    saved = saved_with(folder)
     trained_head = _trained_head(config, map(unwrapped, shapes(name, folder)))
     layout = usual = RowLayout((cls_id,), (sep_id,), (sep_id,))
-    if chain := read_chain(top, causal=kind.causal):
-        trained_head = f"{chain.described} of sentence-transformers"
+    if chain := ranking_chain(saved, causal=kind.causal):
+        behind = ", ".join(module.kind for module in chain.modules if module.kind != "Transformer")
+        trained_head = f"{behind} of sentence-transformers"
         chain, layout = _chain_layout(name, chain, tokenizer, segments, layout)
     elif (score := decoder_score(name, folder, config)) is not None:
         whole = False
         trained_head, layout = trained_head or "of its output matrix", score.layout
     elif whole:
-        layout = _own_pairs(name, tokenizer, segments, top, usual)
+        layout = _own_pairs(name, tokenizer, segments, saved, usual)
     elif trained_head:
         # RoBERTa's family writes two separators in a pair.
         if tokenizer.num_special_tokens_to_add(pair=True) == 4:
             layout = RowLayout((cls_id,), (sep_id, sep_id), (sep_id,))
-        layout = with_prompt(name, tokenizer, layout, stated_prompt(top))
+        layout = with_prompt(name, tokenizer, layout, saved.query_prefix)
     if (folder / LAYOUT_FILE).exists():  # of an exported model
         layout = _stated_layout(folder / LAYOUT_FILE, len(tokenizer))
     return Backbone(
         name=name,
         kind=kind_of(config),
         folder=folder,
-        content_hash=_hash_with_modules(name, folder, top, chain, layout),
+        content_hash=_hash_with_modules(name, folder, saved, layout),
         max_input_tokens=positions_of(config, modules)
         if kind is ANY and modules is not None
         else max_input_tokens(kind, config),
@@ -176,11 +172,13 @@ def classifier_of(config: Any) -> str:
     return next((str(one) for one in config.architectures or () if one.endswith(kind)), "")
 
 
-def _own_pairs(name: str, tokenizer: Any, segments: int, top: Path, usual: RowLayout) -> RowLayout:
+def _own_pairs(
+    name: str, tokenizer: Any, segments: int, saved: SavedModel, usual: RowLayout
+) -> RowLayout:
     """The layout of a tokenizer's pairs; the usual one where it cannot be read, which
     `head_problem` says."""
     try:
-        return with_prompt(name, tokenizer, pair_layout(tokenizer, segments), stated_prompt(top))
+        return with_prompt(name, tokenizer, pair_layout(tokenizer, segments), saved.query_prefix)
     except Unread:
         return usual
 
@@ -197,7 +195,7 @@ def decoder_score(name: str, folder: Path, config: Any) -> LogitScore | None:
     if not backbone_type(config).causal or (folder / RANKING_HEAD).exists():
         return None
     rows = label_rows(config) if classifier_of(config) else None
-    return logit_score(name, modules_folder(folder, EXPORT_FILE), load_tokenizer(folder), rows)
+    return logit_score(name, saved_with(folder), load_tokenizer(folder), rows)
 
 
 def label_rows(config: Any) -> tuple[int, int | None]:
@@ -211,22 +209,22 @@ def label_rows(config: Any) -> tuple[int, int | None]:
 
 
 def _chain_layout(
-    name: str, chain: Chain, tokenizer: Any, segments: int, usual: RowLayout
-) -> tuple[Chain, RowLayout]:
+    name: str, chain: SavedModel, tokenizer: Any, segments: int, usual: RowLayout
+) -> tuple[SavedModel, RowLayout]:
     """A chain, and the layout of its pairs; where there is none, a chain with the reason."""
-    if chain.problem:
+    if chain.unread:
         return chain, usual
     if chain.chats:
-        return chain, chat_layout(name, tokenizer, chain.folder)
+        return chain, chat_layout(name, tokenizer, chain)
     try:
         layout = pair_layout(tokenizer, segments)
     except Unread as reason:
-        return replace(chain, problem=str(reason)), usual
-    return chain, with_prompt(name, tokenizer, layout, stated_prompt(chain.folder))
+        return replace(chain, unread=str(reason)), usual
+    return chain, with_prompt(name, tokenizer, layout, chain.query_prefix)
 
 
 def _head_pooling(
-    folder: Path, config: Any, chain: Chain | None, trained_head: str, *, read_whole: bool
+    folder: Path, config: Any, chain: SavedModel | None, trained_head: str, *, read_whole: bool
 ) -> str:
     """The row pooling that the head of a checkpoint was trained with; "" where none is stated."""
     if chain is not None:
@@ -243,38 +241,42 @@ def _head_pooling(
     return str(getattr(config, "classifier_pooling", "cls"))
 
 
-def _hash_with_modules(
-    name: str, folder: Path, top: Path, chain: Chain | None, layout: RowLayout
-) -> str:
+def _hash_with_modules(name: str, folder: Path, saved: SavedModel, layout: RowLayout) -> str:
     """The hash of a checkpoint's files, with those of its modules and of its rows where they lie
     elsewhere."""
-    further = [top] * (top != folder)
-    scores = any(module.kind == "LogitScore" for module in stated_modules(top))
-    vectors = gives_vectors(top) or is_multi_vector(top)
-    further += module_folders(top) if chain or scores or vectors else []
+    further = [saved.folder] * (saved.folder != folder)
+    known = saved.scores or saved.gives_vectors or saved.is_multi_vector
+    further += saved.module_folders if known else []
     above = exported_modules(folder)
-    further += module_folders(above) if above else []
+    further += above.module_folders if above else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
     if above:  # its other files are of the training
-        parts.append(content_hash(above, (MODULES, MODEL_SETTINGS)))
-    called = transformer_settings(encoder_folder(top)).get(CALLED) and not gives_vectors(top)
-    if layout.before_query or layout.before_text or stated_prompt(top) or called:
+        parts.append(content_hash(above.folder, (MODULES, MODEL_SETTINGS)))
+    called = transformer_settings(saved.encoder).get(CALLED) and not saved.gives_vectors
+    if layout.before_query or layout.before_text or saved.query_prefix or called:
         parts.append(json.dumps(layout))  # rows had other tokens once
-    if e5 := e5_name(name, top):
+    if e5 := e5_name(name, saved.folder):
         parts.append(e5)  # its prompts are in no other file
     if len(parts) == 1:
         return parts[0]
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
-def exported_modules(encoder: Path) -> Path | None:
-    """The folder of an exported model with the modules of an embedding model or of late
-    interaction, to which an encoder's folder belongs; None for others."""
+def saved_with(encoder: Path) -> SavedModel:
+    """What the folder says in which an encoder's folder is, if it names that in its modules; else
+    the encoder's own."""
+    return read_saved(modules_folder(encoder, EXPORT_FILE))
+
+
+def exported_modules(encoder: Path) -> SavedModel | None:
+    """The embedding model or late interaction whose modules are in the folder of an exported model,
+    to which an encoder's folder belongs; None for others."""
     above = encoder.parent
     if not ((above / EXPORT_FILE).exists() and (above / MODULES).exists()):
         return None
-    vectors = gives_vectors(above) or is_multi_vector(above)
-    return above if vectors and encoder_folder(above) == encoder else None
+    saved = read_saved(above)
+    vectors = saved.gives_vectors or saved.is_multi_vector
+    return saved if vectors and saved.encoder == encoder else None
 
 
 def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
@@ -331,18 +333,17 @@ def own_tokenizer(folder: Path, **more: Any) -> Any:
     of sentence-transformers beside it say so (do_lower_case)."""
     tokenizer = open_tokenizer(folder, **more)
     own = tokenizer.backend_tokenizer
-    if stated_modules(modules_folder(folder, EXPORT_FILE)):
-        if transformer_settings(folder).get("do_lower_case"):
-            parts = [Lowercase(), *([own.normalizer] if own.normalizer else [])]
-            own.normalizer = normalizers.Sequence(parts)
+    if saved_with(folder).lowers:
+        parts = [Lowercase(), *([own.normalizer] if own.normalizer else [])]
+        own.normalizer = normalizers.Sequence(parts)
     return tokenizer
 
 
 def row_length(backbone: Backbone) -> int:
     """The tokens of a row that a checkpoint is read with by others: what its settings or its
     tokenizer say, within the encoder's positions."""
-    stated = transformer_settings(backbone.folder).get("max_seq_length")
-    length = stated if isinstance(stated, int) else load_tokenizer(backbone.folder).model_max_length
+    stated = saved_with(backbone.folder).max_length
+    length = stated or load_tokenizer(backbone.folder).model_max_length
     return int(min(length, backbone.max_input_tokens))
 
 

@@ -23,18 +23,15 @@ from torch import Tensor
 
 from rank_core.children import OverLimit, bounded
 from rank_core.encoders.backbone_types import RowLayout
-from rank_core.encoders.checkpoint import CONFIG, damaged, read_json
-from rank_core.encoders.module_chain import (
-    Unread,
-    pair_layout,
-    stated_modules,
-    stated_prompt,
-    template_values,
-)
+from rank_core.encoders.checkpoint import CONFIG, damaged
+from rank_core.encoders.module_chain import pair_layout
+from rank_core.encoders.st_folder import Module, SavedModel, Unread, known_settings
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text
 
+LOGITS = "causal_logits"
+"""What a `LogitScore` reads: the output matrix at the last token."""
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
@@ -100,15 +97,15 @@ class LogitScore(NamedTuple):
 
 
 def logit_score(
-    name: str, folder: Path, tokenizer: Any, classifier: Rows | None = None
+    name: str, saved: SavedModel, tokenizer: Any, classifier: Rows | None = None
 ) -> LogitScore | None:
-    """The score of a decoder by the files in `folder`, the one with its modules, or its name; None
-    for a decoder that is not a known reranker. `classifier` has the rows of a classifier, whose
+    """The score of a decoder by what its folder says, or its name; None for a decoder that is not a
+    known reranker. `classifier` has the rows of a classifier, whose
     tokenizer has the text around query and document."""
-    for module in stated_modules(folder):
+    for module in saved.modules:
         if module.kind == "LogitScore":
-            layout = chat_layout(name, tokenizer, folder)
-            tokens = _score_tokens(folder / module.path / CONFIG, len(tokenizer))
+            layout = chat_layout(name, tokenizer, saved)
+            tokens = _score_tokens(saved.folder, module, len(tokenizer))
             return LogitScore(*tokens, layout)
     for part, known in TEMPLATES.items():
         if re.search(part, name, re.IGNORECASE):
@@ -119,17 +116,17 @@ def logit_score(
             return LogitScore(_token(name, tokenizer, known.true), false, layout)
     if classifier is None:
         return None
-    own = classifier_layout(name, tokenizer, folder)
+    own = classifier_layout(name, tokenizer, saved)
     return LogitScore(*classifier, own, classifies=True) if own else None
 
 
-def classifier_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout | None:
+def classifier_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout | None:
     """The text that a tokenizer writes around query and document, by its chat template or as a
     pair; None where it has neither."""
     try:
-        if layout := _template_layout(name, tokenizer, folder):
+        if layout := _template_layout(name, tokenizer, saved):
             return layout
-        return with_prompt(name, tokenizer, pair_layout(tokenizer, 0), stated_prompt(folder))
+        return with_prompt(name, tokenizer, pair_layout(tokenizer, 0), saved.query_prefix)
     except Unread:
         return None
 
@@ -153,9 +150,11 @@ def score_row(folder: Path, score: LogitScore) -> Tensor:
     raise BadInput(f"{folder} has no {' or '.join(names)} in *.safetensors")
 
 
-def _score_tokens(path: Path, num_tokens: int) -> tuple[int, int | None]:
+def _score_tokens(folder: Path, module: Module, num_tokens: int) -> tuple[int, int | None]:
     """The tokens of a `LogitScore` that say relevant and, if any, not relevant."""
-    config = read_json(path, dict)
+    path, config = folder / module.path / CONFIG, known_settings(folder, module)
+    if (source := config.get("module_input_name", LOGITS)) != LOGITS:
+        raise damaged(path, f"has module_input_name={shown(source)}; only {LOGITS} are read")
     true, false = config.get("true_token_id"), config.get("false_token_id")
     for key, token in (("true_token_id", true), ("false_token_id", false)):
         absent = token is None and key == "false_token_id"
@@ -173,12 +172,11 @@ PROBES = (
 space at the ends and inside, capital letters, and marks that filters change."""
 
 
-def chat_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout:
+def chat_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout:
     """The layout by the checkpoint's chat template around query and document. Raises `BadInput` for
-    a template that is no fixed frame around the two, and for settings in `folder`, the one with its
-    modules, that are not read."""
+    a template that is no fixed frame around the two, and for settings that are not read."""
     try:
-        layout = _template_layout(name, tokenizer, folder)
+        layout = _template_layout(name, tokenizer, saved)
     except Unread as reason:
         raise BadInput(f"backbone {name}: {reason}") from None
     if layout is None:
@@ -186,17 +184,18 @@ def chat_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout:
     return layout
 
 
-def _template_layout(name: str, tokenizer: Any, folder: Path) -> RowLayout | None:
+def _template_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout | None:
     """The same; None for a template that writes neither query nor document. The prompt of the
     folder is the system's message. Raises `Unread` for settings that are not read."""
     try:
         template = tokenizer.get_chat_template()
     except Exception:  # of any kind, where there is none or no default
         return None
-    values, prompt = template_values(folder), stated_prompt(folder)
-    values = {"add_generation_prompt": False, **tokenizer.special_tokens_map, **values}
+    if saved.row_problem:
+        raise Unread(saved.row_problem)
+    values = {"add_generation_prompt": False, **tokenizer.special_tokens_map, **saved.template}
     given = [
-        values | {"messages": _messages(*pair, prompt, structured)}
+        values | {"messages": _messages(*pair, saved.query_prefix, structured)}
         for structured in (False, True)
         for pair in PROBES
     ]

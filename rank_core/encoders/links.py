@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, MODULES, PICKLED
-from rank_core.encoders.module_chain import encoder_folder, module_folders
+from rank_core.encoders.st_folder import encoder_folder, stated_modules
 from rank_core.errors import BadInput
 
 WEIGHTS = ("*.safetensors", PICKLED)
@@ -28,7 +28,8 @@ def check_links(name: str, top: Path, *, weights: bool = False) -> None:
 def _files(top: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
     if (top / MODULES).is_symlink():
         yield top / MODULES  # before it is read
-    for folder in dict.fromkeys((top, top / "encoder", encoder_folder(top), *module_folders(top))):
+    modules = (top / module.path for module in stated_modules(top))
+    for folder in dict.fromkeys((top, top / "encoder", encoder_folder(top), *modules)):
         yield folder
         for pattern in patterns:
             yield from sorted(folder.glob(pattern))

@@ -13,34 +13,31 @@ import torch
 from tokenizers import AddedToken
 from torch import Tensor, nn
 
-from rank_core.encoders.backbone_types import Step
 from rank_core.encoders.backbones import (
-    EXPORT_FILE,
     checkpoint_folder,
     exported_modules,
     own_tokenizer,
+    saved_with,
 )
 from rank_core.encoders.checkpoint import CONFIG, damaged
-from rank_core.encoders.embedder import READ_KEYS, Embedder, encoder_problem, read_trained
-from rank_core.encoders.module_chain import (
+from rank_core.encoders.embedder import Embedder, encoder_problem, read_trained
+from rank_core.encoders.module_chain import Dense, Normalize, module_layer
+from rank_core.encoders.st_folder import (
+    EXPANSION,
+    MASK,
     MODEL_SETTINGS,
     MULTI_VECTOR,
     OF_TOKENS,
     PYLATE,
+    TOKENS,
     TRANSFORMER_SETTINGS,
-    Dense,
     Module,
-    Normalize,
+    SavedModel,
+    Step,
     Unread,
-    encoder_folder,
-    is_multi_vector,
-    methods_of,
-    module_layer,
     module_settings,
-    modules_folder,
     read_table,
-    stated_modules,
-    template_values,
+    size_in,
     transformer_settings,
 )
 from rank_core.errors import BadInput, shown, unknown
@@ -50,14 +47,6 @@ DIMENSIONS = 128
 QUERY_LENGTH = 32
 """Tokens of a query's row in PyLate, where a folder does not say (Khattab & Zaharia 2020)."""
 SIMILARITIES = ("maxsim", "meanmaxsim")
-TOKENS = "token_embeddings"
-MASK: dict[str, Any] = {
-    "skiplist_words": [],
-    "skiplist_tasks": ["document"],
-    "keep_only_token_ids": None,
-}
-"""The settings of a MultiVectorMask with their defaults."""
-EXPANSION: dict[str, Any] = {"strategy": None, "attend": False, "token": None, "length": None}
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -133,7 +122,7 @@ class MultiVector:
 
     def tokenizer(self) -> Any:
         """The tokenizer, of the caller's own, in which each prefix of PyLate is one token."""
-        tokenizer = own_tokenizer(encoder_folder(self.texts.folder))
+        tokenizer = own_tokenizer(self.texts.encoder)
         known = {*tokenizer.added_tokens_encoder, *tokenizer.get_vocab()}
         words = [*filter(str.split, self.prefixes)]
         # "[Q] " is one token in the vocabularies of PyLate, "[unused0]" one of BERT's.
@@ -151,8 +140,9 @@ def read_multi_vector(
     """The late-interaction model in a folder or under a Hugging Face id, with other prompts if
     given. An encoder alone, or an embedding model, gets a projection of its tokens that is not
     trained yet. Raises `BadInput` for what is not read."""
-    folder = _folder_of(name)
-    if folder is None:
+    encoder = checkpoint_folder(name)
+    saved = exported_modules(encoder) or saved_with(encoder)
+    if not saved.is_multi_vector:
         texts = read_trained(name, query_prompt, document_prompt)
         sizes = {"in_features": 0, "out_features": DIMENSIONS, "bias": False}
         own = _of("Dense", **sizes, activation_function=IDENTITY, use_residual=False)
@@ -160,19 +150,12 @@ def read_multi_vector(
             texts, (TokenModule("Dense", own), TokenModule("Normalize", _of("Normalize")))
         )
     try:
-        found = _read(name, folder)
+        found = _read(name, saved)
     except Unread as reason:
         raise BadInput(f"{name} is a late-interaction model that is not read: {reason}") from None
     given = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     own = {key: prompt for key, prompt in given.items() if prompt is not None}
     return replace(found, texts=replace(found.texts, **own))
-
-
-def _folder_of(name: str) -> Path | None:
-    """The folder with the modules of a late-interaction model; None for other models."""
-    encoder = checkpoint_folder(name)
-    folder = exported_modules(encoder) or modules_folder(encoder, EXPORT_FILE)
-    return folder if is_multi_vector(folder) else None
 
 
 def _of(kind: str, **settings: Any) -> dict[str, Any]:
@@ -181,20 +164,18 @@ def _of(kind: str, **settings: Any) -> dict[str, Any]:
     return settings | (names if kind in ("Dense", "Normalize") else {})
 
 
-def _read(name: str, folder: Path) -> MultiVector:
-    settings = read_table(folder / MODEL_SETTINGS)
-    encoder = encoder_folder(folder)
-    modules = stated_modules(folder)
-    if modules[0].kind != "Transformer":
-        raise Unread(f"its first module is {modules[0]}, not a Transformer")
-    if "message" in methods_of(encoder):
+def _read(name: str, saved: SavedModel) -> MultiVector:
+    folder, settings = saved.folder, read_table(saved.folder / MODEL_SETTINGS)
+    if saved.unread:
+        raise Unread(saved.unread)
+    if saved.chats:
         raise Unread("its Transformer writes its rows by a chat template")
-    template_values(folder, also=OF_TOKENS)
-    if reason := encoder_problem(name, encoder, read_table(encoder / CONFIG), any_kind=True):
+    stated = read_table(saved.encoder / CONFIG)
+    if reason := encoder_problem(name, saved.encoder, stated, any_kind=True):
         raise Unread(reason)
-    pylate = settings.get("model_type") not in MULTI_VECTOR[:1]
+    pylate = saved.task not in MULTI_VECTOR[:1]
     unused = ("Pooling", "Normalize") if pylate else ()  # of the model that it was trained from
-    own = [module for module in modules[1:] if module.kind not in unused]
+    own = [module for module in saved.modules[1:] if module.kind not in unused]
     parts = [_part(folder, module, pylate=pylate) for module in own]
     if pylate:  # which writes neither of them
         words = settings.get("skiplist_words")
@@ -206,22 +187,16 @@ def _read(name: str, folder: Path) -> MultiVector:
     if not any(part.kind == "Dense" for part in parts) and not settings.get("model_type"):
         raise Unread("it has no Dense, which sentence-transformers would draw")
     prompts, prefixes = _prompts(folder, settings)
-    unread = sorted(settings.keys() - (READ_KEYS - {"truncate_dim"}) - {*PYLATE})
-    note = f"Not read, as in sentence-transformers: {', '.join(unread)} in {MODEL_SETTINGS}."
-    texts = Embedder(
-        name=name,
-        folder=folder,
-        query_prompt=prompts[0],
-        document_prompt=prompts[1],
-        pooling="mean",
-        similarity="cosine",
-        max_length=_size(encoder, transformer_settings(encoder), "max_seq_length"),
-        is_stated=True,
-        described=", ".join(map(str, modules)),
-        notes=(note,) * bool(unread),
-    )
-    found = MultiVector(texts, tuple(parts), _similarity(folder, settings), prefixes=prefixes)
-    return _with_lengths(found, _of_rows(settings) | transformer_settings(encoder))
+    own_facts = {
+        "name": name,
+        "query_prompt": prompts[0],
+        "document_prompt": prompts[1],
+        "pooling": "mean",
+        "similarity": "cosine",
+    }
+    texts = Embedder(**vars(saved) | own_facts)
+    found = MultiVector(texts, tuple(parts), _similarity(saved), prefixes=prefixes)
+    return _with_lengths(found, _of_rows(settings) | transformer_settings(saved.encoder))
 
 
 def _part(folder: Path, module: Module, *, pylate: bool) -> TokenModule:
@@ -270,14 +245,14 @@ def _prompts(folder: Path, settings: Mapping[str, Any]) -> tuple[tuple[str, str]
     return (texts[0], texts[1]), tuple(prefixes)
 
 
-def _similarity(folder: Path, settings: Mapping[str, Any]) -> str:
-    stated = settings.get("similarity_fn_name") or "maxsim"
-    if settings.get("model_type") not in MULTI_VECTOR[:1]:
+def _similarity(saved: SavedModel) -> str:
+    if saved.task not in MULTI_VECTOR[:1]:
         return "maxsim"  # PyLate writes another name for it
+    stated = saved.similarity or "maxsim"
     if stated not in SIMILARITIES:
-        kind = f"similarity_fn_name in {folder / MODEL_SETTINGS}"
-        raise unknown(kind, stated if isinstance(stated, str) else shown(stated), SIMILARITIES)
-    return str(stated)
+        kind = f"similarity_fn_name in {saved.folder / MODEL_SETTINGS}"
+        raise unknown(kind, stated, SIMILARITIES)
+    return stated
 
 
 def _of_rows(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,15 +272,15 @@ def _of_rows(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_lengths(found: MultiVector, settings: Mapping[str, Any]) -> MultiVector:
     """With the lengths and the expansion of a Transformer's settings."""
-    encoder = encoder_folder(found.texts.folder)
-    query, document = (_size(encoder, settings, f"{n}_length") for n in ("query", "document"))
+    path = found.texts.encoder / TRANSFORMER_SETTINGS
+    query, document = (size_in(path, settings, f"{n}_length") for n in ("query", "document"))
     found = replace(found, query_length=query, document_length=document)
     if (stated := settings.get("query_expansion")) is None:
         return found
     if not isinstance(stated, dict) or stated.keys() - EXPANSION.keys():
         raise Unread(f"its query_expansion is {shown(stated)}")
     own = EXPANSION | stated
-    length = _size(encoder, own, "length")
+    length = size_in(path, own, "length")
     if own["strategy"] not in ("fixed", "min") or type(own["attend"]) is not bool or not length:
         raise Unread(f"its query_expansion is {shown(stated)}")
     if query and query < length:
@@ -322,14 +297,6 @@ def _with_lengths(found: MultiVector, settings: Mapping[str, Any]) -> MultiVecto
     expansion = Expansion(length, token, own["strategy"] == "fixed", own["attend"])
     limit = length if expansion.is_fixed else query and max(query, length)
     return replace(found, expansion=expansion, query_length=limit)
-
-
-def _size(encoder: Path, settings: Mapping[str, Any], key: str) -> int | None:
-    value = settings.get(key)
-    if value is not None and (type(value) is not int or value < 1):
-        path = encoder / TRANSFORMER_SETTINGS
-        raise damaged(path, f"has {key}={shown(value)}, which is not a size")
-    return value
 
 
 class TokenLayers(nn.Module):

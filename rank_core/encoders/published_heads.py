@@ -26,7 +26,6 @@ from rank_core.encoders.backbone_types import (
 )
 from rank_core.encoders.backbone_types import SPLIT_HEADS as KINDS
 from rank_core.encoders.backbones import (
-    EXPORT_FILE,
     RELEVANT,
     UNNAMED,
     decoder_score,
@@ -34,6 +33,7 @@ from rank_core.encoders.backbones import (
     load_config,
     load_tokenizer,
     reads_whole,
+    saved_with,
 )
 from rank_core.encoders.checkpoint import (
     CONFIG,
@@ -45,15 +45,12 @@ from rank_core.encoders.checkpoint import (
 from rank_core.encoders.decoder_rerankers import score_row
 from rank_core.encoders.module_chain import (
     ChainHead,
-    Unread,
     load_chain_head,
-    modules_folder,
     pair_layout,
     require_library,
-    row_problem,
     save_modules,
-    stated_prompt,
 )
+from rank_core.encoders.st_folder import Unread
 from rank_core.errors import BadInput
 
 OTHER_TASKS = re.compile("entail|contradict|neutral|positive|negative|duplicate", re.IGNORECASE)
@@ -106,11 +103,11 @@ def head_problem(backbone: Backbone) -> str:
     if type_of(backbone.kind).loader in ("AutoModel", ANY.loader) and "auto_map" in stated:
         return "its head needs code of the checkpoint (auto_map), which is never run"
     if backbone.chain is not None:
-        return backbone.chain.problem
+        return backbone.chain.unread
     score = decoder_score(backbone.name, backbone.folder, config)
     if score is not None and not score.classifies:
         return ""
-    if problem := row_problem(modules_folder(backbone.folder, EXPORT_FILE)):
+    if problem := saved_with(backbone.folder).row_problem:
         return problem
     if score is None and backbone.kind not in KINDS and not reads_whole(config):
         return f"heads of kind {backbone.kind} are not read"
@@ -132,7 +129,7 @@ def _pair_problem(backbone: Backbone) -> str:
     """The reason why rows here are not the pairs that the tokenizer of a classifier writes, with
     which it was trained; "" if they are, and where a prompt or an export says how they are."""
     stated = (backbone.folder / LAYOUT_FILE).exists()
-    if stated or stated_prompt(modules_folder(backbone.folder, EXPORT_FILE)):
+    if stated or saved_with(backbone.folder).query_prefix:
         return ""
     try:
         pairs = pair_layout(load_tokenizer(backbone.folder), backbone.num_segments)
@@ -252,4 +249,4 @@ def save_classifier(
         PublishedHead(backbone.kind, model).load_state_dict(head.state_dict())
     model.save_pretrained(folder)
     if backbone.trained_head:
-        save_modules(modules_folder(backbone.folder, EXPORT_FILE), folder)
+        save_modules(saved_with(backbone.folder), folder)

@@ -14,12 +14,11 @@ from rank_core.encoders.backbones import ENCODER_FOLDER, load_tokenizer, own_tok
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
 from rank_core.encoders.embedder import encoder_problem
-from rank_core.encoders.module_chain import (
+from rank_core.encoders.st_folder import (
     EMBEDS,
     MODEL_SETTINGS,
     OUR_POOLINGS,
     TRANSFORMER_SETTINGS,
-    stated_modules,
 )
 from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
 from rank_core.files import write_json
@@ -82,7 +81,7 @@ def _write_modules(folder: Path, model: BiEncoder) -> None:
     modes = POOLINGS.get(model.pooling) or model.pooling.split("+")
     size = vector_size(model.encoder.config)
     pooling = {"embedding_dimension": size, "pooling_mode": modes, "include_prompt": True}
-    kinds = {module.path: module.type for module in stated_modules(facts.folder)}
+    kinds = {module.path: module.type for module in facts.modules}
     modules = [(ENCODER_FOLDER, TRANSFORMER), ("1_Pooling", POOLING)]
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / CONFIG, pooling)

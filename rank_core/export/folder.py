@@ -45,6 +45,7 @@ from rank_core.encoders.backbones import (
     load_encoder,
     load_tokenizer,
     resolve_backbone,
+    saved_with,
 )
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.encoders.checkpoint import (
@@ -59,14 +60,10 @@ from rank_core.encoders.checkpoint import (
     weight_files,
 )
 from rank_core.encoders.lora import merge_adapters
-from rank_core.encoders.module_chain import (
-    TRANSFORMER_FILES,
-    ChainHead,
-    modules_folder,
-    save_modules,
-)
+from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.encoders.st_folder import TRANSFORMER_FILES
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.export.embedding_folder import of_old_exports, write_embedder
 from rank_core.export.multi_vector_folder import write_multi_vector
@@ -399,7 +396,7 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
         return
     if isinstance(model.head, ChainHead):
         encoder.save_pretrained(folder)  # type: ignore[operator]
-        save_modules(model.head.chain.folder, folder, model.head)
+        save_modules(model.head.chain, folder, model.head)
         return
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)
@@ -413,7 +410,7 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     assert isinstance(encoder, transformers.PreTrainedModel)
     encoder.save_pretrained(folder)
     if is_whole(encoder):
-        save_modules(modules_folder(backbone.folder, FILE), folder)
+        save_modules(saved_with(backbone.folder), folder)
     if (layout := model.rows_over(backbone).own_layout) is not None:
         write_json(folder / LAYOUT_FILE, layout._asdict())
 

@@ -9,11 +9,7 @@ from safetensors.torch import save_file
 
 from rank_core.encoders.backbones import ENCODER_FOLDER
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, save_tokenizer
-from rank_core.encoders.module_chain import (
-    MODEL_SETTINGS,
-    MULTI_VECTOR,
-    TRANSFORMER_SETTINGS,
-)
+from rank_core.encoders.st_folder import MODEL_SETTINGS, MULTI_VECTOR, TRANSFORMER_SETTINGS
 from rank_core.export.embedding_folder import reads_same, write_rows
 from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
 from rank_core.files import write_json

@@ -18,16 +18,9 @@ from rank_core.encoders.checkpoint import foreign_architecture
 from rank_core.encoders.decoder_rerankers import prompt_tokens
 from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained, width_behind
 from rank_core.encoders.flat_rows import FlatRows
-from rank_core.encoders.module_chain import (
-    MODEL_SETTINGS,
-    MULTI_VECTOR,
-    SPARSE,
-    ModuleStack,
-    marks_around,
-    other_task,
-    read_table,
-)
+from rank_core.encoders.module_chain import ModuleStack, marks_around
 from rank_core.encoders.packed import products
+from rank_core.encoders.st_folder import MULTI_VECTOR, SPARSE
 from rank_core.errors import BadInput
 from rank_core.models.embedding_rows import (
     Around,
@@ -119,11 +112,10 @@ class BiEncoder(Ranker):
                 "its encoder alone are not what it was trained for; train it first"
             )
         facts = facts_of(config.model, backbone)
-        kind = read_table(facts.folder / MODEL_SETTINGS).get("model_type")
-        if not learned and kind in (SPARSE, *MULTI_VECTOR):
-            other = ", or rank with model.name=late-interaction" if kind != SPARSE else ""
+        if not learned and facts.task in (SPARSE, *MULTI_VECTOR):
+            other = ", or rank with model.name=late-interaction" if facts.task != SPARSE else ""
             raise BadInput(
-                f"{backbone.name} {other_task(facts.folder)}: the vectors of its encoder alone are "
+                f"{backbone.name} {facts.other_task}: the vectors of its encoder alone are "
                 f"not what it was trained for; train it first{other}"
             )
         modules = ModuleStack(facts.folder, facts.steps)

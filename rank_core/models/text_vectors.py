@@ -22,9 +22,10 @@ from rank_core.encoders.checkpoint import quietly
 from rank_core.encoders.copies import kept
 from rank_core.encoders.embedder import Embedder, width_behind
 from rank_core.encoders.flat_rows import on, rows_of_lengths
-from rank_core.encoders.module_chain import LIBRARY, ModuleStack, require_library
+from rank_core.encoders.module_chain import ModuleStack, require_library
 from rank_core.encoders.openvino_runtime import INPUTS, CompiledEncoder, Row
 from rank_core.encoders.packed import kept_weights, packs
+from rank_core.encoders.st_folder import LIBRARY
 from rank_core.errors import BadInput, OutOfMemory, not_installed
 from rank_core.machine import is_out_of_memory, release_memory
 from rank_core.models.embedding_rows import SpreadEncoder, row_states

@@ -20,6 +20,7 @@ from transformers import (
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.decoder_rerankers import TEMPLATES, logit_score
+from rank_core.encoders.st_folder import read_saved
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
@@ -149,7 +150,7 @@ def tokenizer_of_bytes(folder):
 def test_rows_of_a_known_model_have_the_tokens_of_the_whole_text(name, tmp_path):
     """A word and the space before it are one token, in the first window and in later ones."""
     tokenizer = tokenizer_of_bytes(tmp_path)
-    layout = logit_score(name, tmp_path, tokenizer).layout
+    layout = logit_score(name, read_saved(tmp_path), tokenizer).layout
     known = next(t for part, t in TEMPLATES.items() if re.search(part, name, re.IGNORECASE))
     query, text = "What is amber", "birch and cedar and amber"
     [query_ids] = tokenize(tokenizer, [query], layout.before_query)

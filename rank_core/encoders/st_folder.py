@@ -1,0 +1,486 @@
+"""What a folder of sentence-transformers says of the model in it: the one reader of its files for
+rerankers, embedding models and late interaction.
+
+`modules.json` names the modules, a Transformer and what follows it; each has a folder with its
+settings and weights. Every key of these files is applied, refused by its name, or listed as one
+that sentence-transformers does not read either.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from rank_core.encoders.checkpoint import CONFIG, MODULES, damaged, read_json
+from rank_core.errors import shown
+
+VECTOR, SCORES, TOKENS = "sentence_embedding", "scores", "token_embeddings"
+"""What Pooling writes, what ranks, and what a Transformer writes."""
+LIBRARY = "sentence_transformers"
+TRANSFORMER_SETTINGS, MODEL_SETTINGS = (
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+TRANSFORMER_FILES = (
+    TRANSFORMER_SETTINGS,
+    *(
+        f"sentence_{kind}_config.json"
+        for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    ),
+)
+"""Names of that file, in the order in which sentence-transformers tries them."""
+EMBEDS, RANKS = "SentenceTransformer", "CrossEncoder"
+"""The model_type of embedding models, and of old files without one; that of rerankers."""
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
+"""Those of models with a vector for each token: sentence-transformers' and PyLate's."""
+SPARSE = "SparseEncoder"
+"""That of models with a weight for each word of a vocabulary."""
+MOST_MODULES = 100
+
+OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+"""{name in sentence-transformers: ours}."""
+RARE_POOLINGS = ("max", "mean_sqrt_len_tokens", "weightedmean")
+"""Poolings that sentence-transformers computes."""
+OLD_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Settings of older versions, in the order in which their vectors are joined."""
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in (
+        *(nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.ELU, nn.SELU),
+        *(nn.LeakyReLU, nn.ReLU6, nn.Mish, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish),
+    )
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "Dense": {
+        "in_features": 0,
+        "out_features": 0,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+        "module_input_name": VECTOR,
+        "module_output_name": None,
+        "use_residual": False,
+    },
+    "LayerNorm": {"dimension": 0},
+    "Dropout": {"dropout": 0.2},
+    "Normalize": {"module_input_name": VECTOR, "module_output_name": None},
+}
+"""{module behind a Pooling: its settings with their defaults; 0 where there is none}."""
+KEYS = {
+    "Pooling": {"embedding_dimension", "word_embedding_dimension", "pooling_mode"}
+    | {"include_prompt", *OLD_POOLINGS},
+    "LogitScore": {"true_token_id", "false_token_id", "module_input_name"},
+}
+"""{other module: its settings}."""
+OF_ALL = {"__version__", "model_type", "prompts", "default_prompt_name", "requirements"}
+OF_TOKENS = ("query_length", "document_length", "query_expansion")
+"""Keys of a Transformer whose token vectors are compared."""
+PYLATE = (
+    *OF_TOKENS,
+    *("query_prefix", "document_prefix", "do_query_expansion", "skiplist_words"),
+    *("attend_to_expansion_tokens", "attend_to_mask_tokens"),
+)
+"""Keys of PyLate in config_sentence_transformers.json, by which sentence-transformers knows it."""
+MASK: dict[str, Any] = {
+    "skiplist_words": [],
+    "skiplist_tasks": ["document"],
+    "keep_only_token_ids": None,
+}
+"""The settings of a MultiVectorMask with their defaults."""
+EXPANSION: dict[str, Any] = {"strategy": None, "attend": False, "token": None, "length": None}
+"""Those of `query_expansion`."""
+MODEL_KEYS = {
+    EMBEDS: OF_ALL | {"similarity_fn_name", "truncate_dim"},
+    RANKS: OF_ALL | {"activation_fn", "keep_in_fp32_modules"},
+    **dict.fromkeys(MULTI_VECTOR, OF_ALL | {"similarity_fn_name", *PYLATE}),
+}
+"""{model_type: keys of config_sentence_transformers.json that sentence-transformers reads}. The
+activation of a reranker changes no ranking, and is not applied."""
+TRANSFORMER_KEYS = {"transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
+TRANSFORMER_KEYS |= {"max_seq_length", "do_lower_case"}
+CALLED, TEMPLATE = "processing_kwargs", "chat_template"
+"""What a tokenizer is called with, and the part of it that a chat template gets."""
+NOT_RENDERED = {
+    *(TEMPLATE, "continue_final_message", "max_length", "padding", "restore_suffix"),
+    *("return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize"),
+    *("tokenizer_kwargs", "truncation"),
+}
+"""Arguments of `apply_chat_template` that are no variables of the template."""
+SAME_ROWS = re.compile(
+    r"(model_kwargs|model_args)\.(add_pooling_layer|attn_implementation|dtype|torch_dtype)"
+    rf"|{CALLED}\.(audio|image|video)\..*"
+    rf"|{CALLED}\.(common|text|{TEMPLATE})\."
+    r"(padding|padding_side|pad_to_multiple_of|restore_suffix|return_tensors|truncation)"
+)
+"""Settings with which a row of text has the same tokens and the same vectors, in fp32."""
+
+
+class Module(NamedTuple):
+    """A module that `modules.json` names."""
+
+    type: str
+    path: str  # its folder, relative
+
+    @property
+    def kind(self) -> str:
+        """The name of its class."""
+        return self.type.rpartition(".")[2]
+
+    @property
+    def of_library(self) -> bool:
+        """False for one whose code is elsewhere, such as in the folder."""
+        return self.type.startswith(f"{LIBRARY}.")
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.path})" if self.path else self.kind
+
+
+class Step(NamedTuple):
+    """A module behind a Pooling: its class, its folder, and the names of what it reads and
+    writes."""
+
+    kind: str
+    path: str
+    takes: str
+    gives: str
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a folder says of its model; of one without `modules.json` little more than defaults.
+
+    Examples:
+        >>> read_saved(Path("rank_core/encoders/tiny_docs")).modules
+        ()
+    """
+
+    folder: Path  # with modules.json, if there is one
+    modules: tuple[Module, ...] = ()
+    task: str = EMBEDS  # its model_type; of PyLate also where it is not stated
+    scores: bool = False  # it is a reranker, by its task or by its modules
+    prompts: tuple[tuple[str, str], ...] = ()  # (name, text) of those with a text
+    default_prompt: str | None = None  # a name
+    similarity: str = ""  # "": not stated
+    truncate_dim: int | None = None  # dimensions that are kept; None: all
+    max_length: int | None = None  # tokens of a row; None: as tokenizer and encoder say
+    lowers: bool = False  # texts are lowered (do_lower_case)
+    chats: bool = False  # rows are written by a chat template
+    template: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what that is given
+    pooling: str = ""  # one of POOLINGS, or modes of sentence-transformers joined by +; "": unread
+    reads_prompt: bool = True  # the pooling reads the tokens of a prompt
+    steps: tuple[Step, ...] = ()  # behind the pooling
+    row_problem: str = ""  # why rows here are not those of sentence-transformers; "": they are
+    unread: str = ""  # why the chain is not computed here; "": it is
+    notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
+
+    @property
+    def encoder(self) -> Path:
+        """The folder of the Transformer; the folder itself without one."""
+        return self.folder / _encoder_path(self.modules)
+
+    @property
+    def query_prefix(self) -> str:
+        """The text that a reranker has before every query by default."""
+        return dict(self.prompts).get(self.default_prompt or "", "") if self.task == RANKS else ""
+
+    @property
+    def is_stated(self) -> bool:
+        """True where `modules.json` says how vectors are made."""
+        return bool(self.modules)
+
+    @property
+    def is_multi_vector(self) -> bool:
+        """True for the modules of a `MultiVectorEncoder`, or of PyLate."""
+        return self.is_stated and self.task in MULTI_VECTOR
+
+    @property
+    def gives_vectors(self) -> bool:
+        """True for the modules of an embedding model."""
+        return self.is_stated and not self.other_task
+
+    @property
+    def other_task(self) -> str:
+        """Why it gives no vectors of texts, in words; "" where it may."""
+        stated = f"in {self.folder / MODEL_SETTINGS}"
+        if self.task == SPARSE:
+            return (
+                f"is a {SPARSE} ({stated}), whose weights of words (SPLADE) are not computed here"
+            )
+        if self.task != EMBEDS:
+            return f"is a {shown(self.task)} ({stated})"
+        scores = [module for module in self.modules if module.kind == "LogitScore"]
+        return f"is a reranker (its module {scores[0]} gives scores)" if scores else ""
+
+    def problem(self, *, has_prompt: bool) -> str:
+        """Why the chain is not computed here, over texts that have a prompt or none."""
+        if self.unread or self.reads_prompt or not has_prompt:
+            return self.unread
+        return f"its module {self.modules[1]} leaves out the prompt (include_prompt)"
+
+    @property
+    def module_folders(self) -> list[Path]:
+        """The folders of all modules but those in `folder` itself."""
+        return [self.folder / module.path for module in self.modules if module.path]
+
+    @property
+    def described(self) -> str:
+        """Its modules, in words."""
+        return ", ".join(map(str, self.modules))
+
+
+class Unread(Exception):
+    """The reason why a chain cannot be read."""
+
+
+def stated_modules(folder: Path) -> tuple[Module, ...]:
+    """The modules of a folder, in order; none without `modules.json`. Raises `BadInput` for a file
+    that is damaged, or names a folder elsewhere."""
+    path = folder / MODULES
+    if not path.exists():
+        return ()
+    if not (stated := read_json(path, list)):
+        raise damaged(path, "names no modules")
+    if len(stated) > MOST_MODULES:
+        raise damaged(path, f"names more than {MOST_MODULES} modules")
+    modules = []
+    for one in stated:
+        kind, place = (one.get(k) for k in ("type", "path")) if isinstance(one, dict) else (0, 0)
+        if not (isinstance(kind, str) and kind):
+            raise damaged(path, f"has a module without a type: {shown(one)}")
+        place = "" if place is None else place
+        if not isinstance(place, str) or Path(place).is_absolute() or ".." in Path(place).parts:
+            raise damaged(path, f"has a module in {shown(place)}, which is not a folder beside it")
+        modules.append(Module(kind, place.rstrip("/")))
+    return tuple(modules)
+
+
+def _encoder_path(modules: Sequence[Module]) -> str:
+    return next((module.path for module in modules if module.kind == "Transformer"), "")
+
+
+def encoder_folder(folder: Path) -> Path:
+    """The folder of the Transformer in a folder with modules; the folder itself without one."""
+    return folder / _encoder_path(stated_modules(folder))
+
+
+def modules_folder(folder: Path, exported: str) -> Path:
+    """The folder with the modules to which an encoder's folder belongs: the one above, if that
+    names it and has no file `exported`; else itself."""
+    above = folder.parent
+    if (folder / MODULES).exists() or (above / exported).exists():
+        return folder
+    return above if (above / MODULES).exists() and encoder_folder(above) == folder else folder
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table in a JSON file; empty without a file."""
+    return read_json(path, dict) if path.exists() else {}
+
+
+def size_in(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
+    """A size that a file states; None where it states none. Raises `BadInput` for any other
+    value."""
+    value = settings.get(key)
+    if value is not None and (type(value) is not int or value < 1):
+        raise damaged(path, f"has {key}={shown(value)}, which is not a size")
+    return value
+
+
+def transformer_settings(encoder: Path) -> dict[str, Any]:
+    """The settings of the Transformer in a folder, by the first file of their names that has
+    any."""
+    return next(filter(None, (read_table(encoder / n) for n in TRANSFORMER_FILES)), {})
+
+
+def read_saved(folder: Path) -> SavedModel:
+    """What the files in a folder say. Raises `BadInput` for a damaged one; what is sound and not
+    read is a reason in the record."""
+    modules, path = stated_modules(folder), folder / MODEL_SETTINGS
+    settings = read_table(path)
+    task, similarity = (
+        settings.get("model_type") or EMBEDS,
+        settings.get("similarity_fn_name") or "",
+    )
+    if not isinstance(task, str):
+        raise damaged(path, f"has model_type={shown(task)}, which is no name")
+    if task == EMBEDS and not settings.keys().isdisjoint(PYLATE):
+        task = MULTI_VECTOR[1]
+    encoder = folder / _encoder_path(modules)
+    transformer = transformer_settings(encoder)
+    template, problem = _of_rows(transformer, OF_TOKENS if task in MULTI_VECTOR else ())
+    prompts, default = ({}, None) if task in MULTI_VECTOR else _prompts(path, settings, task)
+    unread = sorted(settings.keys() - MODEL_KEYS.get(task, MODEL_KEYS[EMBEDS]))
+    note = f"Not read, as in sentence-transformers: {', '.join(unread)} in {path.name}."
+    kinds = [module.kind for module in modules]
+    dense = (read_table(folder / m.path / CONFIG) for m in modules if m.kind == "Dense")
+    saved = SavedModel(
+        folder,
+        modules,
+        task,
+        scores=task == RANKS
+        or "LogitScore" in kinds
+        or any(own.get("module_output_name") == SCORES for own in dense),
+        prompts=tuple(prompts.items()),
+        default_prompt=default,
+        similarity=similarity if isinstance(similarity, str) else shown(similarity),
+        truncate_dim=None if task != EMBEDS else size_in(path, settings, "truncate_dim"),
+        max_length=size_in(encoder / TRANSFORMER_SETTINGS, transformer, "max_seq_length"),
+        lowers=bool(modules and transformer.get("do_lower_case")),
+        template=template,
+        row_problem=problem,
+        notes=(note,) * bool(unread),
+    )
+    try:
+        return _with_chain(saved, transformer) if modules else saved
+    except Unread as reason:
+        return replace(saved, unread=str(reason))
+
+
+def _prompts(
+    path: Path, settings: Mapping[str, Any], task: str
+) -> tuple[dict[str, str], str | None]:
+    """({name: text} of the prompts with a text, the name of the default)."""
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict):
+        raise damaged(path, f"has prompts={shown(prompts)}, which is not a table {{name: text}}")
+    for key, prompt in prompts.items():
+        if not isinstance(prompt, str | None):
+            raise damaged(path, f"has the prompt {key}={shown(prompt)}, which is not a text")
+    known = [*prompts, *(("query", "document") if task != RANKS else ())]
+    if default is not None and default not in known:
+        raise damaged(path, f"has default_prompt_name={shown(default)}, which none of prompts is")
+    return {key: prompt for key, prompt in prompts.items() if prompt}, default
+
+
+def _of_rows(settings: Mapping[str, Any], also: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """(what a Transformer gives to its chat template, the settings by which sentence-transformers
+    would read other rows, in words); the caller reads those in `also`."""
+    rest = {key: own for key, own in settings.items() if key not in {*TRANSFORMER_KEYS, *also}}
+    called, values = rest.get(CALLED), {}
+    if isinstance(called, dict) and isinstance(own := called.get(TEMPLATE), dict):
+        values = {key: value for key, value in own.items() if key not in NOT_RENDERED}
+        rest[CALLED] = called | {TEMPLATE: {key: own[key] for key in own.keys() - values}}
+    found = sorted(name for name in _names(rest) if not SAME_ROWS.fullmatch(name))
+    return values, f"its Transformer has the settings {', '.join(found)}" if found else ""
+
+
+def _names(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The dotted name of all that is set in nested tables."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{above}{key}.")
+        elif value is not None and (above or value):
+            yield f"{above}{key}"
+
+
+def _with_chain(saved: SavedModel, transformer: Mapping[str, Any]) -> SavedModel:
+    """With what is computed behind the encoder. Raises `Unread` for what is not computed here."""
+    first, *rest = saved.modules
+    foreign = [module for module in saved.modules if not module.of_library]
+    if foreign and saved.task not in MULTI_VECTOR:
+        raise Unread(f"its module {foreign[0]} is not read: its code is elsewhere")
+    if first.kind != "Transformer":
+        raise Unread(f"its first module is {first}, not a Transformer")
+    chats = "message" in _inputs(transformer)
+    if saved.row_problem:
+        raise Unread(saved.row_problem)
+    if saved.task in MULTI_VECTOR:  # whose modules read tokens
+        return replace(saved, chats=chats)
+    if not rest or rest[0].kind != "Pooling":
+        behind = rest[0] if rest else None
+        raise Unread(f"its module {behind} follows a Transformer, where Pooling is read")
+    pooling, reads_prompt = _pooling(saved.folder, rest[0])
+    steps = tuple(_steps(saved.folder, rest[1:]))
+    return replace(saved, chats=chats, pooling=pooling, reads_prompt=reads_prompt, steps=steps)
+
+
+def _inputs(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The kinds of input of a Transformer. Raises `Unread` for other vectors than the last
+    layer's."""
+    task = settings.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise Unread(f"its Transformer gives what its Pooling cannot read (task {shown(task)})")
+    output = settings.get("module_output_name", TOKENS)
+    methods = settings.get("modality_config", {"text": {}})
+    read = {"method": "forward", "method_output_name": "last_hidden_state"}
+    if output != TOKENS or not isinstance(methods, dict):
+        raise Unread(f"its Transformer gives {shown(output)}, not {TOKENS}")
+    for method in methods.values():
+        if not isinstance(method, dict) or not {**read, **method}.items() >= read.items():
+            raise Unread(f"its Transformer gives {shown(method)}, not the last layer's vectors")
+    return methods
+
+
+def _pooling(folder: Path, module: Module) -> tuple[str, bool]:
+    """Our name of a pooling, those of sentence-transformers joined by + where there are several;
+    and whether it reads the tokens of the prompt too."""
+    settings = known_settings(folder, module)
+    found = settings.get("pooling_mode") or [o for k, o in OLD_POOLINGS.items() if settings.get(k)]
+    modes = [found] if isinstance(found, str) else [*found] or ["mean"]
+    for mode in modes:
+        if mode not in (*OUR_POOLINGS, *RARE_POOLINGS):
+            raise Unread(f"its module {module} has the mode {shown(mode)}")
+    reads_prompt = settings.get("include_prompt", True)
+    if type(reads_prompt) is not bool:
+        why = f"has include_prompt={shown(reads_prompt)}, which is neither true nor false"
+        raise damaged(folder / module.path / CONFIG, why)
+    known = modes[0] in OUR_POOLINGS and not modes[1:]
+    return OUR_POOLINGS[modes[0]] if known else "+".join(modes), reads_prompt
+
+
+def _steps(folder: Path, modules: Sequence[Module]) -> Iterator[Step]:
+    """The modules behind a Pooling, each with what it reads and writes. Raises `Unread` for one
+    that is not read there."""
+    known = {VECTOR}
+    for module in modules:
+        if module.kind not in SETTINGS:
+            raise Unread(f"its module {module} is not read behind a Pooling")
+        settings = module_settings(folder, module)
+        takes = settings.get("module_input_name", VECTOR)
+        gives = settings.get("module_output_name") or takes
+        if takes not in known:
+            raise Unread(f"its module {module} reads {shown(takes)}, which no module writes")
+        if (name := settings.get("activation_function")) and name not in ACTIVATIONS:
+            raise Unread(
+                f"its module {module} has the activation {shown(name)}; known: "
+                f"{', '.join(ACTIVATIONS)}"
+            )
+        known.add(gives)
+        yield Step(module.kind, module.path, takes, gives)
+
+
+def known_settings(folder: Path, module: Module) -> dict[str, Any]:
+    """The settings that the file of a module states. Raises `BadInput` for a key that the module
+    does not have."""
+    path = folder / module.path / CONFIG
+    stated = read_table(path)
+    known = SETTINGS[module.kind] if module.kind in SETTINGS else KEYS[module.kind]
+    if rest := [key for key in stated if key not in known]:
+        raise damaged(path, f"has the unknown key {shown(rest[0])} of a {module.kind}")
+    return stated
+
+
+def module_settings(folder: Path, module: Module) -> dict[str, Any]:
+    """The settings of a module behind a Pooling, checked. Raises `BadInput` for a damaged file."""
+    path, usual = folder / module.path / CONFIG, SETTINGS[module.kind]
+    stated = known_settings(folder, module)
+    for key, value in stated.items():
+        kind = type(usual[key])
+        if kind is type(None):
+            kind = str
+        if not (type(value) is kind or (kind is float and type(value) is int) or value is None):
+            raise damaged(path, f"has {key}={shown(value)}, which is no {kind.__name__}")
+    settings = usual | {key: value for key, value in stated.items() if value is not None}
+    for key, value in usual.items():
+        if value == 0 and type(value) is int and settings[key] < 1:
+            raise damaged(path, f"must have a size as {key}, got {shown(settings[key])}")
+    return settings
