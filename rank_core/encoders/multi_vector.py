@@ -24,6 +24,7 @@ from rank_core.encoders.embedder import Embedder, encoder_problem, read_trained
 from rank_core.encoders.module_chain import Dense, Normalize, module_layer
 from rank_core.encoders.st_folder import (
     EXPANSION,
+    IDENTITY,
     MASK,
     MODEL_SETTINGS,
     MULTI_VECTOR,
@@ -47,7 +48,6 @@ DIMENSIONS = 128
 QUERY_LENGTH = 32
 """Tokens of a query's row in PyLate, where a folder does not say (Khattab & Zaharia 2020)."""
 SIMILARITIES = ("maxsim", "meanmaxsim")
-IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class TokenModule(NamedTuple):

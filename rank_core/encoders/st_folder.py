@@ -60,6 +60,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
         *(nn.LeakyReLU, nn.ReLU6, nn.Mish, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish),
     )
 }
+IDENTITY = "torch.nn.modules.linear.Identity"
 SETTINGS: dict[str, dict[str, Any]] = {
     "Dense": {
         "in_features": 0,

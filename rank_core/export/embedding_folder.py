@@ -5,28 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.any_kind import PADDED, AsItIs, vector_size
 from rank_core.encoders.backbone_types import ANY, Backbone, type_of
 from rank_core.encoders.backbones import ENCODER_FOLDER, load_tokenizer, own_tokenizer
-from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
+from rank_core.encoders.checkpoint import CONFIG, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
 from rank_core.encoders.embedder import encoder_problem
-from rank_core.encoders.st_folder import (
-    EMBEDS,
-    MODEL_SETTINGS,
-    OUR_POOLINGS,
-    TRANSFORMER_SETTINGS,
-)
-from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
-from rank_core.files import write_json
+from rank_core.encoders.st_folder import EMBEDS, read_table
+from rank_core.export.saved_folder import Part, pooling_part, write_saved
 from rank_core.models import MODELS, model_class
 from rank_core.models.bi_encoder import BiEncoder
-
-TRANSFORMER, POOLING = (own_type for _, own_type in CROSS_ENCODER_MODULES[:2])
-POOLINGS = {ours: theirs for theirs, ours in OUR_POOLINGS.items()}
 
 
 def of_old_exports(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,41 +68,15 @@ def write_rows(tokenizer: Any, backbone: Backbone) -> None:
 
 def _write_modules(folder: Path, model: BiEncoder) -> None:
     facts = model.facts
-    modes = POOLINGS.get(model.pooling) or model.pooling.split("+")
-    size = vector_size(model.encoder.config)
-    pooling = {"embedding_dimension": size, "pooling_mode": modes, "include_prompt": True}
-    kinds = {module.path: module.type for module in facts.modules}
-    modules = [(ENCODER_FOLDER, TRANSFORMER), ("1_Pooling", POOLING)]
-    (folder / "1_Pooling").mkdir()
-    write_json(folder / "1_Pooling" / CONFIG, pooling)
-    for number, (step, layer) in enumerate(
-        zip(facts.steps, model.projection.layers, strict=True), start=2
-    ):
-        path = f"{number}_{step.kind}"
-        (folder / path).mkdir()
-        source = facts.folder / step.path / CONFIG
-        write_json(folder / path / CONFIG, read_json(source, dict) if source.exists() else {})
-        if state := {name: weight.contiguous() for name, weight in layer.state_dict().items()}:
-            save_file(state, folder / path / WEIGHTS_FILE)
-        modules.append((path, kinds[step.path]))
-    named = enumerate(modules)
-    stated = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in named]
-    write_json(folder / MODULES, stated)
-    write_json(
-        folder / MODEL_SETTINGS,
-        {
-            "model_type": EMBEDS,
-            "prompts": {"query": facts.query_prompt, "document": facts.document_prompt},
-            "default_prompt_name": None,
-            "similarity_fn_name": facts.similarity,
-            **({"truncate_dim": facts.truncate_dim} if facts.truncate_dim else {}),
-        },
-    )
-    text = {"method": "forward", "method_output_name": "last_hidden_state"}
-    transformer = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": text},
-        "module_output_name": "token_embeddings",
-        "max_seq_length": model.limit,
+    parts = [pooling_part(model.pooling, vector_size(model.encoder.config))]
+    for step, layer in zip(facts.steps, model.projection.layers, strict=True):
+        settings = read_table(facts.folder / step.path / CONFIG)
+        parts.append(Part(step.kind, settings, layer.state_dict()))
+    whole = {
+        "model_type": EMBEDS,
+        "prompts": {"query": facts.query_prompt, "document": facts.document_prompt},
+        "default_prompt_name": None,
+        "similarity_fn_name": facts.similarity,
+        **({"truncate_dim": facts.truncate_dim} if facts.truncate_dim else {}),
     }
-    write_json(folder / ENCODER_FOLDER / TRANSFORMER_SETTINGS, transformer)
+    write_saved(folder, whole, parts, max_seq_length=model.limit)

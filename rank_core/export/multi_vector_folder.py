@@ -5,23 +5,12 @@ tokens that are compared."""
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from rank_core.encoders.backbones import ENCODER_FOLDER
-from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, save_tokenizer
-from rank_core.encoders.st_folder import MODEL_SETTINGS, MULTI_VECTOR, TRANSFORMER_SETTINGS
+from rank_core.encoders.checkpoint import save_tokenizer
+from rank_core.encoders.st_folder import MULTI_VECTOR
 from rank_core.export.embedding_folder import reads_same, write_rows
-from rank_core.export.serving import MODULES as CROSS_ENCODER_MODULES
-from rank_core.files import write_json
+from rank_core.export.saved_folder import Part, write_saved
 from rank_core.models.late_interaction import ColBert
-
-TRANSFORMER = CROSS_ENCODER_MODULES[0][1]
-TYPE = {
-    "Dense": CROSS_ENCODER_MODULES[2][1],
-    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
-    "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask."
-    "MultiVectorMask",
-}
 
 
 def write_multi_vector(folder: Path, model: ColBert) -> None:
@@ -35,48 +24,28 @@ def write_multi_vector(folder: Path, model: ColBert) -> None:
     same = reads_same(model.encoder, backbone, facts.texts.position_step)
     if not (facts.texts.is_stated or same):
         return
-    modules = [(ENCODER_FOLDER, TRANSFORMER), *_write_parts(folder, model)]
-    stated = [
-        {"idx": place, "name": str(place), "path": path, "type": kind}
-        for place, (path, kind) in enumerate(modules)
+    layers = iter(model.head.layers)
+    parts = [
+        Part(
+            part.kind,
+            part.settings,
+            {} if part.kind == "MultiVectorMask" else next(layers).state_dict(),
+        )
+        for part in facts.parts
     ]
-    write_json(folder / MODULES, stated)
     whole = {
         "model_type": MULTI_VECTOR[0],
         "prompts": {"query": facts.texts.query_prompt, "document": facts.texts.document_prompt},
         "default_prompt_name": None,
         "similarity_fn_name": facts.similarity,
     }
-    write_json(folder / MODEL_SETTINGS, whole)
-    write_json(folder / ENCODER_FOLDER / TRANSFORMER_SETTINGS, _transformer(model, tokenizer))
-
-
-def _write_parts(folder: Path, model: ColBert) -> list[tuple[str, str]]:
-    """The (path, type) of each module behind the Transformer."""
-    layers, written = iter(model.head.layers), []
-    for place, part in enumerate(model.facts.parts, start=1):
-        path = f"{place}_{part.kind}"
-        (folder / path).mkdir()
-        write_json(folder / path / CONFIG, dict(part.settings))
-        layer = next(layers) if part.kind != "MultiVectorMask" else None
-        if layer is not None and (state := layer.state_dict()):
-            weights = {name: weight.contiguous() for name, weight in state.items()}
-            save_file(weights, folder / path / WEIGHTS_FILE)
-        written.append((path, TYPE[part.kind]))
-    return written
+    write_saved(folder, whole, parts, **_transformer(model, tokenizer))
 
 
 def _transformer(model: ColBert, tokenizer: Any) -> dict[str, Any]:
-    """The settings of the Transformer."""
+    """The lengths of the Transformer's rows, and the tokens that queries are filled with."""
     facts = model.facts
-    settings: dict[str, Any] = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {
-            "text": {"method": "forward", "method_output_name": "last_hidden_state"}
-        },
-        "module_output_name": "token_embeddings",
-        "max_seq_length": model.text_end.limit,
-    }
+    settings: dict[str, Any] = {"max_seq_length": model.text_end.limit}
     lengths = {"query_length": facts.query_length, "document_length": facts.document_length}
     settings |= {name: length for name, length in lengths.items() if length}
     if added := facts.expansion:

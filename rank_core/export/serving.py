@@ -18,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.backbone_types import Backbone, type_of
@@ -29,7 +28,8 @@ from rank_core.encoders.backbones import (
     tokenizer_hash,
 )
 from rank_core.encoders.checkpoint import save_tokenizer
-from rank_core.files import write_json
+from rank_core.encoders.st_folder import IDENTITY, RANKS, SCORES, VECTOR
+from rank_core.export.saved_folder import Part, pooling_part, write_saved
 from rank_core.models import model_class
 from rank_core.models.passage_scores import FirstP
 from rank_core.models.ranker import Ranker, draws_classifier, uses_checkpoint_head
@@ -89,15 +89,6 @@ def _counted(config: TrialConfig) -> int:
     return 1 if kind.chunk_pooling in ("first", "max") else 0
 
 
-POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
-MODULES = (
-    (ENCODER_FOLDER, "sentence_transformers.base.modules.transformer.Transformer"),
-    ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
-    ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
-)
-IDENTITY = "torch.nn.modules.linear.Identity"
-
-
 def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
     """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
     have their own attention here, and ALiBi encoders are not of transformers."""
@@ -120,37 +111,23 @@ def write_cross_encoder(
 ) -> None:
     """Writes modules and head, and the tokenizer beside the encoder."""
     save_tokenizer(row_tokenizer(config, backbone), folder / ENCODER_FOLDER)
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": kind}
-        for i, (path, kind) in enumerate(MODULES)
-    ]
-    write_json(folder / "modules.json", modules)
-    text = {"method": "forward", "method_output_name": "last_hidden_state"}
-    transformer = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": text},
-        "module_output_name": "token_embeddings",
-        # Otherwise it would be initialised, with a warning, and never used.
-        "model_kwargs": {"add_pooling_layer": False} if type_of(backbone.kind).pooler else {},
-    }
-    write_json(folder / ENCODER_FOLDER / "sentence_bert_config.json", transformer)
-    whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}
-    write_json(folder / "config_sentence_transformers.json", whole)
     size = int(model.head.in_features)
-    pooling = {"embedding_dimension": size, "pooling_mode": POOLINGS[model.pooling]}
     dense = {
         "in_features": size,
         "out_features": 1,
         "bias": True,
         "activation_function": IDENTITY,
-        "module_input_name": "sentence_embedding",
-        "module_output_name": "scores",
+        "module_input_name": VECTOR,
+        "module_output_name": SCORES,
     }
-    for (path, _), settings in zip(MODULES[1:], (pooling, dense), strict=True):
-        (folder / path).mkdir()
-        write_json(folder / path / "config.json", settings)
     head = {f"linear.{name}": weight for name, weight in model.head.state_dict().items()}
-    save_file(head, folder / "2_Dense" / "model.safetensors")
+    write_saved(
+        folder,
+        {"model_type": RANKS, "activation_fn": IDENTITY, "prompts": {}},
+        [pooling_part(model.pooling, size), Part("Dense", dense, head)],
+        # Otherwise it would be initialised, with a warning, and never used.
+        model_kwargs={"add_pooling_layer": False} if type_of(backbone.kind).pooler else {},
+    )
 
 
 def row_tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
