@@ -49,7 +49,7 @@ class Checkpoints:
     """The checkpoint of a trial in `uri`, its own folder. `wait` retries listing on unreliable
     storage: a trial that finds no checkpoint starts again. `require` raises while the storage is
     unavailable. Once `notice` is true, as the node goes soon, the next step is saved, and the trial
-    is `leaving`."""
+    is `leaving`. With `elastic`, a trial goes on from the state of any number of workers."""
 
     def __init__(
         self,
@@ -60,12 +60,13 @@ class Checkpoints:
         wait: Callable[[Callable[[], list[str]]], list[str]] = lambda read: read(),
         require: Callable[[], object] = lambda: None,
         notice: Callable[[], bool] = lambda: False,
+        elastic: bool = False,
     ) -> None:
         self.fs, root = fsspec.core.url_to_fs(uri)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
         self._wait, self._require, self._notice = wait, require, notice
-        self.leaving = False
+        self.elastic, self.leaving = elastic, False
         self._is_here = self.is_local and _one_disk(Path(self.root), Path(tempfile.gettempdir()))
         self._upload, self._late = Upload(clock), threading.Event()
         # Trials begin together, and would upload together. No number of a trial depends on it.

@@ -90,7 +90,7 @@ def run_trial(
         yield from _rank_lists(config, parts, workdir, state)
     else:
         yield from _train_models(config, parts, workdir, state, Path(start) if start else None)
-    result = _result(config, inputs, state.models)
+    result = _result(config, inputs, state)
     if distributed.world()[0] == 0:
         write_trial(workdir, config, result, state.models)
     yield result
@@ -175,8 +175,9 @@ def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> 
     )
 
 
-def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> TrialResult:
+def _result(config: TrialConfig, inputs: Inputs, state: TrialState) -> TrialResult:
     """The result of a trial over all its models and workers."""
+    models = state.models
     training_tokens, training_padding = _encoder_tokens([model.training for model in models])
     tokens, padding = _encoder_tokens([model.evaluation for model in models])
     return TrialResult(
@@ -194,6 +195,7 @@ def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> T
         training_padding_share=training_padding,
         ties=int(distributed.sum_numbers([sum(model.ties for model in models)])[0]),
         versions=versions() | _computed_by(config, models[0], encodes=tokens + training_tokens > 0),
+        workers=tuple(state.workers),
     )
 
 

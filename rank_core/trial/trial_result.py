@@ -33,6 +33,15 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Workers:
+    """The number of workers of a trial from a step on, `seconds` of computing after its begin."""
+
+    step: int
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ModelResult:
     """The runs and measures on dev and test of a model, or a system without trained weights."""
 
@@ -76,6 +85,7 @@ class TrialResult:
     training_padding_share: float  # the same in training
     ties: int  # test documents with the score of another document of the query
     versions: dict[str, str]
+    workers: tuple[Workers, ...] = ()  # several where their number changed
 
 
 def values_of(models: Sequence[ModelResult], split: str) -> dict[str, float]:

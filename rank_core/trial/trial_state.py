@@ -6,7 +6,7 @@ Seeds, order and dropout are not part of it: they are functions of (seed, step, 
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,11 +22,11 @@ from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
-from rank_core.trial.trial_result import ModelResult, Progress
+from rank_core.trial.trial_result import ModelResult, Progress, Workers
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 4  # incremented when older checkpoints can no longer be read
+FORMAT = 5  # incremented when older checkpoints can no longer be read
 LEAVING_SECONDS = 600.0  # for the last checkpoint on a node that goes
 PLACE = ("device", "threads")  # versions that may change when a trial moves to another machine
 
@@ -43,6 +43,7 @@ class TrialState:
     ) -> None:
         self.progress: list[Progress] = []
         self.models: list[ModelResult] = []
+        self.workers: list[Workers] = []
         self._in_training: dict[str, Any] | None = None
         self._checkpoints = checkpoints
         self._config, self._parts = config, parts
@@ -51,6 +52,7 @@ class TrialState:
             self._identity = _identity(config, parts[0])
             self.pause = checkpoints.due
             self._restore(checkpoints)
+        self._note_workers()
 
     def restored(self, model: FoldModel) -> FoldModel:
         """The next model, with its state from the checkpoint if there is one."""
@@ -83,7 +85,8 @@ class TrialState:
                 "identity": self._identity,
                 "progress": [asdict(news) for news in self.progress],
                 "models": [_shared(result) for result in self.models],
-                "workers": workers,
+                "own": workers,
+                "workers": [asdict(row) for row in self.workers],
             }
             # As JSON, which can be read without executing code.
             content["facts"] = json.dumps(facts | ({"model": shared} if shared else {}))
@@ -102,16 +105,17 @@ class TrialState:
         facts = parsed_json(content.pop("facts")) if content else {}
         # All workers or none: one that resumes beside one that starts anew would wait for it for
         # ever.
-        if not all(distributed.gather(facts.get("identity") == self._identity)):
+        if not all(distributed.gather(bool(facts) and self._continues(facts))):
             if facts and distributed.world()[0] == 0:
-                unlike = _unlike(facts["identity"], self._identity)
+                unlike = _unlike(facts, self._identity)
                 logger.warning(
                     "the trial restarts from scratch, because its checkpoint differs: %s", unlike
                 )
             checkpoints.forget()
             return
         assert content is not None
-        own = facts["workers"][distributed.world()[0]]
+        own = _own_part(facts["own"])
+        self.workers = [Workers(**row) for row in facts["workers"]]
         for saved in facts["progress"]:
             curve = tuple(CurvePoint(**point) for point in saved["curve"])
             self.progress.append(Progress(**saved | {"curve": curve}))
@@ -121,6 +125,28 @@ class TrialState:
         ]
         if "model" in facts:
             self._in_training = content | {"shared": facts["model"], "own": own["model"]}
+
+    def _continues(self, facts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is of this trial as it would run here. The number of workers may be
+        another only where that is `elastic`; then all have what those of before had."""
+        before, now = facts["identity"], self._identity
+        if any(before.get(name) != now[name] for name in now if name != "workers"):
+            return False
+        if self._checkpoints and self._checkpoints.elastic:
+            return all(own in before["workers"] for own in now["workers"])
+        numbers = {row["number"] for row in facts["workers"]}
+        return bool(before == now and numbers == {distributed.world()[1]})
+
+    def _note_workers(self) -> None:
+        """Notes the number of workers, where it is another one from here on."""
+        number = distributed.world()[1]
+        if self.workers and self.workers[-1].number == number:
+            return
+        step = self.progress[-1].step if self.progress else 0
+        seconds = sum(model.train_seconds + model.eval_seconds for model in self.models)
+        if self._in_training is not None:
+            seconds += sum(self._in_training["shared"]["seconds"])
+        self.workers.append(Workers(step, number, seconds))
 
     def _result(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> ModelResult:
         collection, evaluation = self._parts[number].collection, self._config.evaluation
@@ -150,13 +176,15 @@ def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
     return facts | {"workers": distributed.gather(own)}
 
 
-def _unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """The facts in which two identities differ."""
+def _unlike(saved: dict[str, Any], now: dict[str, Any]) -> str:
+    """The facts in which a checkpoint differs from an identity."""
+    before = saved["identity"]
+    numbers = [row["number"] for row in saved["workers"]] if before["format"] == FORMAT else []
     old, new = (
         {name: value for name, value in facts.items() if name != "workers"}
         | {name: value for own in facts["workers"] for name, value in own.items()}
-        | {"workers": len(facts["workers"])}
-        for facts in (before, now)
+        | {"workers": " then ".join(map(str, counts or [len(facts["workers"])]))}
+        for facts, counts in ((before, numbers), (now, []))
     )
     names = [name for name in old | new if old.get(name) != new.get(name)]
     return "; ".join(f"{name} was {old.get(name)}, now {new.get(name)}" for name in names)
@@ -166,6 +194,28 @@ def _shared(result: ModelResult) -> dict[str, Any]:
     """The facts that are equal on all workers, without the tables, which follow from the runs."""
     names = ("runs", "collapsed", "best_step", "train_seconds", "eval_seconds", "notes", "layers")
     return {name: getattr(result, name) for name in names}
+
+
+def _own_part(saved: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What this worker goes on with of the values of each: its own. Where they were more or fewer,
+    rank 0 has the sums of all counts, and each the smallest micro-batch that a GPU needed."""
+    rank, number = distributed.world()
+    if number == len(saved):
+        return saved[rank]
+    whole: dict[str, Any] = _summed(saved, share=int(rank == 0))
+    if "model" in whole:
+        whole["model"]["tokens"] = min(own["model"]["tokens"] for own in saved)
+    return whole
+
+
+def _summed(values: Sequence[Any], share: int) -> Any:
+    """The `share` (0 or 1) of the sums of numbers at the same places of tables and lists."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {name: _summed([one[name] for one in values], share) for name in first}
+    if isinstance(first, list):
+        return [_summed(each, share) for each in zip(*values, strict=True)]
+    return share * sum(values)
 
 
 def _own(result: ModelResult) -> dict[str, Any]:

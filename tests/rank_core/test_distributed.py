@@ -1,6 +1,8 @@
-"""Two gloo processes against a single one."""
+"""Several gloo processes against a single one."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,8 @@ from pathlib import Path
 from torch import distributed as dist
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+number = int(os.environ["NUMBER"])
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=number)
 """
 END = """
 dist.barrier()  # a worker that leaves early aborts the other one on its way out
@@ -55,21 +58,27 @@ print(json.dumps([losses, result.dev, result.test, result.encoder_tokens]))
 
 def run_two(code, folder, *arguments):
     """The last output line of each of two workers."""
+    return run_workers(2, code, folder, *arguments)
+
+
+def run_workers(number, code, folder, *arguments):
+    """The last output line of each worker."""
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", START + code + END, str(rank), str(folder), *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | {"NUMBER": str(number)},
         )
-        for rank in range(2)
+        for rank in range(number)
     ]
     try:
         outputs = [worker.communicate(timeout=300)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()  # a worker waits for one that died
-    assert [worker.returncode for worker in workers] == [0, 0]
+    assert [worker.returncode for worker in workers] == [0] * number
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
@@ -247,6 +256,71 @@ def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, pa
     assert first[1] == second[1]
     for file in ("per_query.parquet", "test.run.gz"):
         assert (tmp_path / "work0" / file).read_bytes() == (tmp_path / "whole0" / file).read_bytes()
+
+
+RESIZED = """
+from itertools import islice
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import run_trial
+config = TrialConfig().override(json.loads(sys.argv[3]))
+checkpoints = Checkpoints(str(folder / "checkpoints"), Cadence(steps=1), elastic=sys.argv[4] == "1")
+trial = run_trial(config, folder / f"work{rank}", checkpoints=checkpoints)
+items = list(islice(trial, int(sys.argv[5])))
+trial.close()
+points = [(p.step, p.loss, p.learning_rate) for news in items if hasattr(news, "curve")
+          for p in news.curve]
+result = vars(items[-1]) if len(items) < int(sys.argv[5]) else {}
+names = ("encoder_tokens", "ties", "test")
+rows = [[row.step, row.number] for row in result.get("workers", ())]
+print(json.dumps([points, {name: result[name] for name in names if result}, rows]))
+"""
+
+
+@pytest.mark.long
+def test_a_trial_goes_on_with_another_number_of_workers(small_trial, tmp_path):
+    """2, 1, 2 workers: the batches, their order and the learning rates are those of any number;
+    losses and scores differ by rounding alone. Without a change they are equal to the bit."""
+    config = small_trial.override(
+        {
+            "model.dropout": 0.0,
+            "training.precision": "fp32",
+            "training.batch_size": 3,
+            "training.num_epochs": 3,
+            "training.validate_every": 1,
+            "training.schedule": "linear",
+            "evaluation.max_dev_queries": 3,
+            "evaluation.max_test_queries": 3,
+        }
+    )
+    settings, end = json.dumps(config.settings()), "99"
+
+    def attempt(home, workers, news, elastic="1"):
+        (tmp_path / home / "meet").unlink(missing_ok=True)
+        (tmp_path / home).mkdir(exist_ok=True)
+        arguments = (settings, elastic, news)
+        return run_workers(workers, RESIZED, tmp_path / home, *arguments)[0]
+
+    whole, costs, rows = attempt("fixed", 2, end, elastic="")
+    num_steps = len(whole)
+    assert rows == [[0, 2]] and num_steps >= 6
+    attempt("same", 2, "2")
+    same = attempt("same", 2, end)
+    assert same == [whole, costs, [[0, 2]]]
+    attempt("changed", 2, "2")
+    attempt("changed", 1, "4")
+    shutil.copytree(tmp_path / "changed", tmp_path / "refused")
+    points, changed, rows = attempt("changed", 2, end)
+    assert rows == [[0, 2], [2, 1], [4, 2]]
+    assert points[:2] == whole[:2]  # the bits of the steps before the first change
+    for ours, theirs in zip(points, whole, strict=True):
+        assert (ours[0], ours[2]) == (theirs[0], theirs[2])
+        assert ours[1] == pytest.approx(theirs[1], abs=1e-4)
+    assert changed["encoder_tokens"] == costs["encoder_tokens"]
+    assert changed["test"] == pytest.approx(costs["test"])
+    # A fixed number promises its bits: it begins anew.
+    assert attempt("refused", 2, end, elastic="") == [whole, costs, [[0, 2]]]
 
 
 LEFT = """
