@@ -49,7 +49,8 @@ class Checkpoints:
     """The checkpoint of a trial in `uri`, its own folder. `wait` retries listing on unreliable
     storage: a trial that finds no checkpoint starts again. `require` raises while the storage is
     unavailable. Once `notice` is true, as the node goes soon, the next step is saved, and the trial
-    is `leaving`. With `elastic`, a trial goes on from the state of any number of workers."""
+    is `leaving`. Once `wish` is true, it leaves likewise, but only with a state that is saved. With
+    `elastic`, a trial goes on from the state of any number of workers."""
 
     def __init__(
         self,
@@ -60,12 +61,13 @@ class Checkpoints:
         wait: Callable[[Callable[[], list[str]]], list[str]] = lambda read: read(),
         require: Callable[[], object] = lambda: None,
         notice: Callable[[], bool] = lambda: False,
+        wish: Callable[[], bool] = lambda: False,
         elastic: bool = False,
     ) -> None:
         self.fs, root = fsspec.core.url_to_fs(uri)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
-        self._wait, self._require, self._notice = wait, require, notice
+        self._wait, self._require, self._notice, self._wish = wait, require, notice, wish
         self.elastic, self.leaving = elastic, False
         self._is_here = self.is_local and _one_disk(Path(self.root), Path(tempfile.gettempdir()))
         self._upload, self._late = Upload(clock), threading.Event()
@@ -83,7 +85,7 @@ class Checkpoints:
 
     def due(self, step: int) -> bool:
         """True if a checkpoint is due after `step` steps of the current model."""
-        if self.noticed:
+        if self.noticed or self.wished:
             return not self.leaving
         if self.cadence.steps:
             return step % self.cadence.steps == 0
@@ -98,6 +100,18 @@ class Checkpoints:
     def noticed(self) -> bool:
         """Whether the node goes soon."""
         return self._notice()
+
+    @property
+    def wished(self) -> bool:
+        """Whether the trial should leave once its state is saved."""
+        return self._wish()
+
+    def leave(self, *, only_at: int | None = None) -> None:
+        """The trial leaves with what is saved, where `only_at` is given only if that is of this
+        step: it goes on else, as no wish is worth lost work."""
+        self.leaving = only_at is None or bool(self.last and self.last[0] == only_at)
+        if not self.leaving:
+            self._wish = lambda: False
 
     @property
     def saved(self) -> tuple[int, float] | None:

@@ -63,15 +63,16 @@ class TrialState:
 
     def save(self, model: FoldModel | None = None) -> None:
         """Writes a checkpoint if one is due, of the model in training or between two models. After
-        the notice of a worker's node all workers are leaving."""
+        the notice of a worker's node all workers are leaving, after a wish if it is written."""
         step, checkpoints = model.loop.step if model else 0, self._checkpoints
         if checkpoints is None or (model and not step):
             return
         rank, _ = distributed.world()
         # One clock for all workers; each has its own node.
         due = rank == 0 and checkpoints.due(step)
-        asked = distributed.gather((due, checkpoints.noticed))
-        leaving = any(noticed for _, noticed in asked)
+        asked = distributed.gather((due, checkpoints.noticed, checkpoints.wished))
+        noticed = any(noticed for _, noticed, _ in asked)
+        leaving = noticed or any(wished for _, _, wished in asked)
         if not (asked[0][0] or leaving):
             return
         own: dict[str, Any] = {"models": [_own(result) for result in self.models]}
@@ -96,7 +97,7 @@ class TrialState:
         if leaving:
             # Until it is in the storage, all are needed.
             checkpoints.last = distributed.gather(checkpoints.saved)[0]
-            checkpoints.leaving = True
+            checkpoints.leave(only_at=None if noticed else step)
 
     def _restore(self, checkpoints: Checkpoints) -> None:
         """Reads the checkpoint, if every worker can read it and it is of this trial as it would run

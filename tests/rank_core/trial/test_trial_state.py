@@ -179,6 +179,32 @@ def test_broken_checkpoints_and_those_of_other_trials_are_ignored(
     assert len(lines) == bool(told) and all(told in line for line in lines)
 
 
+@pytest.mark.parametrize("room", [True, False], ids=["saved", "full disk"])
+def test_a_trial_leaves_on_a_wish_only_with_its_state(
+    config, undisturbed, tmp_path, monkeypatch, room
+):
+    """A notice ends it in any case; a wish is not worth lost work."""
+    if not room:
+        monkeypatch.setattr(Checkpoints, "_refusal", lambda self, size: "the disk is full")
+    asked = []
+
+    def wish():
+        asked.append(True)
+        return len(asked) > 1
+
+    checkpoints = Checkpoints(str(tmp_path / "c"), Cadence(minutes=60), wish=wish)
+    left = []
+    for news in run_trial(config, tmp_path / "w", checkpoints=checkpoints):
+        if checkpoints.leaving:
+            left.append((news.step, checkpoints.last[0]))
+            break
+    if room:
+        [(step, saved)] = left
+        assert 0 < step == saved < STEPS
+    else:
+        assert not left and outcome(tmp_path / "w") == undisturbed
+
+
 def test_a_trial_without_training_keeps_no_checkpoint(config, reranker_folder, tmp_path):
     as_it_is = {"training.num_epochs": 0, "model.backbone": str(reranker_folder)}
     zero = config.override(as_it_is)
