@@ -185,6 +185,8 @@ def _named(name: str, value: Any) -> Any:
         return ",".join(f"{cost}={amount}" for cost, amount in value.items())
     if name in LISTED and isinstance(value, list | tuple):
         return ",".join(map(str, value))
+    if name == "num_workers" and not isinstance(value, str | None):
+        return str(whole()(name, value))
     return value
 
 

@@ -14,6 +14,7 @@ OBJECTS = {
     "at_most": "str | Mapping[str, float]",
     "cost_weight": "str | Mapping[str, float]",
     "search_from": "str | Sequence[str]",
+    "num_workers": "int | str",
 }
 """{flag that an object can be given for: its type}."""
 HEAD = '''"""The flags of a sweep as keywords, for editors and type checkers. Generated from

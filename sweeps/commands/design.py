@@ -692,10 +692,10 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     means = np.mean(training), np.mean(query)
     if not np.isfinite(means).all():
         return None
-    names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
-    workers, cpus, gpus = (float(sweep.about.flags.get(name, 1)) for name in names)
+    names = ("cpus_per_worker", "gpus_per_worker")
+    cpus, gpus = (float(sweep.about.flags.get(name, 1)) for name in names)
     gpus = 0.0 if sweep.about.versions.get("device", "") in CPUS else gpus
-    devices = workers * (gpus or cpus)
+    devices = sweep.workers * (gpus or cpus)
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)
     return Costs(training_cost, query_cost, "measured on the pilot", unit)

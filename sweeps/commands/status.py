@@ -197,6 +197,8 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         label = snapshot.labels.get(news.cell, news.cell)
         age = duration(max(0.0, now - news.time))
         yield "last event", f"{age} ago, from {label} seed {news.seed}"
+    if workers := _workers(snapshot):
+        yield "workers", workers
     yield "time", _time(snapshot)
     if budget := snapshot.file.budget:
         spent = snapshot.spent * budget["units"] / 3600
@@ -217,6 +219,13 @@ def _driver(snapshot: Snapshot, now: float) -> str:
         return "not running (finished)" if ended else "not running (incomplete)"
     driver = snapshot.driver
     return f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
+
+
+def _workers(snapshot: Snapshot) -> str:
+    """The range of the workers of a trial, and what running ones have; "" for a number."""
+    typed = str(snapshot.file.flags.get("num_workers", ""))
+    now = ", ".join(str(trial.workers) for trial in snapshot.trials if trial.workers)
+    return f"{typed} a trial{f'; {now} now' if now else ''}" if "-" in typed else ""
 
 
 def _counts(snapshot: Snapshot) -> str:
@@ -366,12 +375,13 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         if attempt.lost
     ]
     ended = driver is None and all(trial.status in SETTLED for trial in trials)
+    workers = int(file.budget.get("workers", 1))
     return Snapshot(
         where=where,
         file=file,
         trials=trials,
         lost_attempts=lost_by_kind(map(vars, trials), lost),
-        spent=sum(states[name].seconds for name in planned),
+        spent=sum(states[name].worker_seconds(workers) for name in planned) / workers,
         others=sum(bool(states[name].attempts) for name in states.keys() - set(planned)),
         driver=driver,
         news=max(map(_news, states.values()), key=lambda news: news.time, default=None),
@@ -394,6 +404,8 @@ def _of_set(where: str, folder: str) -> str:
 
 def _now(records: Records, state: State, primary: str) -> TrialNow:
     now = TrialNow(state.cell, state.seed, state.status, state.num_attempts, state.reason)
+    if state.status is TrialStatus.RUNNING:
+        now = replace(now, workers=state.attempts[-1].workers)
     if damage := records.damage(state, thorough=False):
         return replace(now, status=DAMAGED, reason=f"{state.name}: {damage}")
     dev = state.dev.get(primary)

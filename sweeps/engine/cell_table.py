@@ -40,6 +40,7 @@ class TrialNow:
     num_steps: int | None = None
     expected: float | None = None  # seconds that a running trial takes, by its steps so far
     doing: str = ""  # of a running trial; empty: see `step`
+    workers: int = 0  # of a running trial
 
 
 def counts_text(trials: Sequence[TrialNow]) -> str:

@@ -134,11 +134,10 @@ class Screen:
 
     def ended(self, trial: Trial, end: End, *, again: bool) -> None:
         """An attempt ended, and the trial with it unless it runs `again`."""
-        for of_attempt in (self.running, self._share, self.dev, self._began, self._paces):
-            of_attempt.pop(trial.name, None)
         if again:
-            self.tell(f"{end.kind}, runs again: {end.reason}", trial)
+            self.goes_on(trial, f"{end.kind}, runs again: {end.reason}")
             return
+        self._forget(trial)
         self.statuses[trial.name] = end.status
         self._open.pop(trial.name, None)
         if result := end.result:
@@ -155,6 +154,15 @@ class Screen:
         stopped = end.status is TrialStatus.STOPPED
         word = "stopped" if stopped else f"{end.status.upper()}:"
         self.tell(f"{word} {visible(end.reason).splitlines()[0]}", trial, in_table=stopped)
+
+    def goes_on(self, trial: Trial, why: str) -> None:
+        """An attempt ended, and another one follows."""
+        self._forget(trial)
+        self.tell(why, trial)
+
+    def _forget(self, trial: Trial) -> None:
+        for of_attempt in (self.running, self._share, self.dev, self._began, self._paces):
+            of_attempt.pop(trial.name, None)
 
     def close(self) -> None:
         """Leaves the final table on the terminal."""

@@ -16,7 +16,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
 from sweeps.search.search import Search
 from sweeps.store.records import Records
-from sweeps.store.trial_status import INTERRUPTED, TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, RESIZED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import report_points
 
@@ -37,10 +37,10 @@ class TrialEvents:
         self.records, self.mlflow, self.search, self.screen = records, mlflow, search, screen
         self.weights, self._callbacks = weights, callbacks
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial: Trial, workers: int = 1) -> None:
         """An attempt begins."""
-        number = self.records.begin(trial.name)
-        self.search.limit.started(trial)
+        number = self.records.begin(trial.name, workers)
+        self.search.limit.started(trial, workers)
         self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
         self._tell("started", trial, trial.config)
@@ -84,6 +84,13 @@ class TrialEvents:
                     call(trial.name, *facts)
             except Exception:
                 logging.getLogger(__name__).exception("callback %r of %s failed", one, what)
+
+    def resized(self, trial: Trial, reason: str) -> None:
+        """An attempt has saved its state, from which the next one goes on with more workers."""
+        self.records.end(trial.name, RESIZED, reason=reason, again=True)
+        self.mlflow.changed(trial.name)
+        self.search.limit.lost(trial)
+        self.screen.goes_on(trial, reason)
 
     def gave_up(self, trial: Trial) -> None:
         """An attempt was given up with its engine, without a fault of its own; it runs again."""

@@ -49,6 +49,7 @@ class TrialTask:
     threads: int
     cadence: Cadence  # of its checkpoints
     gpu_share: float = 1.0  # of the memory of its GPU, if any
+    elastic: bool = False  # whether the number of its workers may change
     auto_precision: Mapping[str, str] = field(default_factory=dict)  # of the sweep
 
 
@@ -61,6 +62,7 @@ class End:
     reason: str = ""
     kind: FailureKind = "error"
     traceback: str = ""
+    saved: str = ""  # the checkpoint with which it left on a notice
     process: str = ""  # the engine's id of the process that failed; empty: the trial's own
     host: str = field(default_factory=socket.gethostname)  # of the process that made the report
 
@@ -68,8 +70,8 @@ class End:
 News = Progress | End
 
 
-class NodeLeaves(Exception):
-    """The node of a trial goes soon; the trial has saved its state where it could."""
+class Leaves(Exception):
+    """A trial ends on a notice, as its node goes soon; it has saved its state where it could."""
 
 
 def no_notice() -> bool:
@@ -89,6 +91,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
         gpu_share=options.gpu_share,
+        elastic=bool(options.min_workers),
         auto_precision=options.auto_precision,
     )
 
@@ -114,8 +117,9 @@ def end_of(error: Exception) -> End:
         return End(TrialStatus.DIVERGED, reason=str(error) or reason_of(error))
     if isinstance(error, BadInput):
         return End(TrialStatus.FAILED, reason=str(error) or reason_of(error))
-    if isinstance(error, NodeLeaves):
-        return End(TrialStatus.FAILED, reason=str(error), kind="node lost")
+    if isinstance(error, Leaves):
+        reason = f"its node is going; {error}"
+        return End(TrialStatus.FAILED, reason=reason, kind="node lost", saved=str(error))
     reason = reason_of(error)
     kind = kind_of_reason(reason)
     if kind == "device":
@@ -124,9 +128,13 @@ def end_of(error: Exception) -> End:
     return End(TrialStatus.FAILED, reason=reason, kind=kind, traceback=text)
 
 
-def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator[News]:
+def compute(
+    task: TrialTask,
+    notice: Callable[[], bool] = no_notice,
+    wish: Callable[[], bool] = no_notice,
+) -> Iterator[News]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors, and
-    `NodeLeaves` after a `notice`."""
+    `Leaves` after a `notice`, or a `wish` once its state is saved."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
     compute_as_decided(task.auto_precision)
@@ -143,6 +151,8 @@ def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator
             wait=partial(storage.retried, what="checkpoints cannot be listed"),
             require=storage.require,
             notice=notice,
+            wish=wish,
+            elastic=task.elastic,
         )
     reports = _Reports(task.name, records)
     workdir, begin = (Path(tempfile.mkdtemp(prefix=f"ranksweep-{n}-")) for n in ("trial", "start"))
@@ -161,7 +171,7 @@ def compute(task: TrialTask, notice: Callable[[], bool] = no_notice) -> Iterator
             reports.add(news, write=rank == 0)
             yield news
             if checkpoints and checkpoints.leaving:
-                raise NodeLeaves(f"its node is going; {_last(checkpoints.last)}")
+                raise Leaves(_last(checkpoints.last))
     except Diverged:
         if checkpoints and rank == 0:
             checkpoints.clear()  # never runs again

@@ -14,11 +14,11 @@ from rank_core.errors import BadInput
 from rank_core.models import model_class
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.plan.machines import GPUS, KNOWN_BY, Machines
-from sweeps.plan.options import Options
+from sweeps.plan.options import Options, group_in, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
 from sweeps.store.prepared import preparation
-from sweeps.terminal.text import columns, count, duration, numbered, shortened, wrapped
+from sweeps.terminal.text import columns, count, duration, shortened, wrapped
 from sweeps.terminal.text import terminal_columns as width
 
 MODELLED = 80e6  # parameters of an encoder, of BERT-base, for which the shares are known
@@ -59,12 +59,14 @@ def shape_of(folder: Path) -> EncoderShape | None:
 def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
     """The forecast of a plan on these GPUs; no estimate for cells without an encoder."""
     unread = unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
+    each = options.gpus_per_worker or 1.0
+    workers = group_in(int(machines.number / each), options.min_workers, options.num_workers)
     trials = {
         cell.cell: estimate
         for cell in plan.cells
-        if (estimate := _estimate(cell, machines, options, unread.get(cell.cell)))
+        if (estimate := _estimate(cell, machines, workers, unread.get(cell.cell)))
     }
-    gpus = options.num_workers * (options.gpus_per_worker or 1.0)
+    gpus = workers * each
     if machines.number < gpus:
         raise BadInput(
             f"a trial needs {gpus:g} GPUs by --num-workers and --gpus-per-worker, and --for names "
@@ -74,6 +76,7 @@ def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
     return Forecast(
         trials=trials,
         slots=min(slots, options.max_slots or slots),
+        num_workers=workers,
         units=gpus,
         unit=machines.gpu,
         start_seconds=0.0,
@@ -83,11 +86,12 @@ def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
         seconds=0.0,
         device="",
         threads=options.cpus_per_worker,
+        group=range_text(options),
     )
 
 
 def _estimate(
-    cell: PlannedCell, machines: Machines, options: Options, unread: int | None
+    cell: PlannedCell, machines: Machines, workers: int, unread: int | None
 ) -> TrialEstimate | None:
     kind, shape = model_class(cell.config.model.name), shape_of(cell.inputs.backbone.folder)
     if not (kind.trains or kind.retrieves) or shape is None:
@@ -96,7 +100,7 @@ def _estimate(
     tokens = tokens if unread is None else Tokens(0.0, float(unread))
     each = shape.operations(_row(cell))
     seconds = GPUS[machines.gpu].seconds(tokens.scored * each, tokens.trained * each)
-    seconds /= options.num_workers
+    seconds /= workers
     return TrialEstimate(seconds, tokens.scored + tokens.trained, 0, tokens.trained)
 
 
@@ -142,7 +146,7 @@ def _total(
     low, middle, high = map(duration, wall)
     text = (
         f"{machines.name:<11} {middle} (95%: {low} - {high}) on "
-        f"{numbered(forecast.slots, 'slot')}, {hours[1]:.3g} {machines.gpu}-hours "
+        f"{forecast.slots_text}, {hours[1]:.3g} {machines.gpu}-hours "
         f"({hours[0]:.3g}-{hours[2]:.3g})"
     )
     if machines.price is None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ from rank_core.training.examples import (
 from rank_core.training.train import Streams, train
 from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.options import Options, cluster_address
+from sweeps.plan.options import Options, cluster_address, group_in, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import (
     Tokens,
@@ -64,6 +64,7 @@ from sweeps.plan.trial_cost import (
     unread_tokens,
 )
 from sweeps.store.records import State
+from sweeps.terminal.text import numbered
 
 CALIBRATING = 50  # finished trials that are read
 SPREAD = 0.2  # standard deviation of the log of (real / estimated), unknown from a batch
@@ -141,6 +142,15 @@ class Forecast:
     device: str
     threads: int
     load: float = 0.0  # the highest of the measured speeds
+    num_workers: int = 1  # of a trial; of a range, as many as there is room for now
+    group: str = ""  # of a range: `1-4 workers`
+
+    @property
+    def slots_text(self) -> str:
+        """`2 slots`, or `2 slots of 1-4 workers, estimated with 2`."""
+        text = numbered(self.slots, "slot")
+        own = f" of {self.group}, estimated with {self.num_workers}"
+        return text + own * bool(self.group)
 
     def wall(self, trials: Iterable[Trial], calibration: Calibration) -> tuple[float, float, float]:
         """(low, middle, high) of the seconds until the last of these trials has ended."""
@@ -165,7 +175,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     groups = by_speed.values()
     # The largest of a kind: if it fits into memory, all of the kind do.
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    (slots, gpus), measured = _measure(largest, options)
+    slots, measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
     for number, cells in enumerate(groups):
@@ -175,30 +185,32 @@ def forecast(plan: Plan, options: Options) -> Forecast:
             tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
             if cell.cell in unread:
                 tokens = Tokens(0.0, float(unread[cell.cell]))
-            trials[cell.cell] = trial_estimate(tokens, speed, num_workers=options.num_workers)
+            trials[cell.cell] = trial_estimate(tokens, speed, num_workers=slots.workers)
     example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
-        slots=slots,
-        units=gpus or float(options.num_workers * options.cpus_per_worker),
-        unit="GPU" if gpus else "core",
+        slots=slots.number,
+        num_workers=slots.workers,
+        units=slots.gpus or float(slots.workers * options.cpus_per_worker),
+        unit="GPU" if slots.gpus else "core",
         # This process has imported and loaded what each trial's first process will: once here, once
         # there.
         start_seconds=2 * age,
-        group_seconds=_group_seconds(age, options.num_workers),
+        group_seconds=_group_seconds(age, slots.workers, options.num_workers > 1),
         num_kinds=len(groups),
         num_measured=len(speeds),
         seconds=time.perf_counter() - start,
         device=example.device if example else "",
         threads=options.cpus_per_worker,
         load=max((speed.load for speed in speeds), default=0.0),
+        group=range_text(options),
     )
 
 
-def _group_seconds(age: float, num_workers: int) -> float:
+def _group_seconds(age: float, num_workers: int, in_group: bool) -> float:
     """The seconds in which the processes of a group start: Ray Train makes a controller and the
     workers anew for every trial, and each imports the libraries."""
-    if num_workers == 1:
+    if not in_group:
         return 0.0
     processes = num_workers + 1
     return age * processes / min(processes, os.cpu_count() or 1)
@@ -235,27 +247,32 @@ def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
     return replace(speed, scoring=speed.scoring / tokens, training=speed.training / trained)
 
 
-def _measure(
-    cells: Sequence[PlannedCell], options: Options
-) -> tuple[tuple[int, float], list[Speed]]:
-    """The slots for trials and the GPUs of a trial's workers, and the speeds of the first cells, or
-    of all if that is quick."""
-    slots, gpus = _this_machine(options)
+class _Slots(NamedTuple):
+    """The slots for trials, and the workers and GPUs of each."""
+
+    number: int
+    workers: int
+    gpus: float
+
+
+def _measure(cells: Sequence[PlannedCell], options: Options) -> tuple[_Slots, list[Speed]]:
+    """The slots for trials, and the speeds of the first cells, or of all if that is quick."""
+    slots = _this_machine(options)
     if options.engine == "local":
-        slots = 1
+        slots = slots._replace(number=1)
     if not cells:
-        return (slots, gpus), []
+        return slots, []
     settings = [cell.config.settings() for cell in cells]
     measure = partial(probe, settings, options.cpus_per_worker, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import on_a_slot
 
         slot, speeds = on_a_slot(measure, options)
-        return (slot.slots, slot.num_workers * slot.gpus), speeds
+        return _Slots(slot.slots, slot.num_workers, slot.num_workers * slot.gpus), speeds
     if not torch.cuda.is_available():
-        return (slots, gpus), measure()
+        return slots, measure()
     # Otherwise this process would hold a part of the GPU's memory until it ends.
-    return (slots, gpus), in_new_process(measure, None if gpus else _hide_gpus)
+    return slots, in_new_process(measure, None if slots.gpus else _hide_gpus)
 
 
 def _hide_gpus() -> None:
@@ -269,17 +286,18 @@ def slots_of(options: Options) -> int:
         from sweeps.ray_engine.cluster import slots_of_cluster
 
         return slots_of_cluster(options)
-    return _this_machine(options)[0]
+    return _this_machine(options).number
 
 
-def _this_machine(options: Options) -> tuple[int, float]:
-    """The slots of this machine, as Ray will see it, and the GPUs of a trial."""
-    slots, gpus = (os.cpu_count() or 1) / (options.num_workers * options.cpus_per_worker), 0.0
-    slots = min(slots, options.max_slots or slots)
+def _this_machine(options: Options) -> _Slots:
+    """The slots of this machine, as Ray will see it."""
+    room, gpus = (os.cpu_count() or 1) / options.cpus_per_worker, 0.0
     if torch.cuda.is_available() and options.gpus_per_worker != 0:
-        gpus = options.num_workers * (options.gpus_per_worker or 1.0)
-        slots = min(slots, torch.cuda.device_count() / gpus)
-    return max(1, int(slots)), gpus
+        gpus = options.gpus_per_worker or 1.0
+        room = min(room, torch.cuda.device_count() / gpus)
+    workers = group_in(int(room), options.min_workers, options.num_workers)
+    slots = room / workers
+    return _Slots(max(1, int(min(slots, options.max_slots or slots))), workers, workers * gpus)
 
 
 def trial_estimate(tokens: Tokens, speed: Speed, *, num_workers: int = 1) -> TrialEstimate:

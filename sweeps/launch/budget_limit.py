@@ -35,10 +35,11 @@ def limit_to_budget(
         say("measuring the cost of a trial on this device")
         known = forecast(search.plan, options)
     own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
-    spent = sum(state.seconds for state in own)
+    spent = sum(state.worker_seconds(known.num_workers) for state in own) / known.num_workers
     limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
     limit.require_first_block()
-    return {"hours": hours, "unit": known.unit, "units": known.units}
+    workers = known.num_workers
+    return {"hours": hours, "unit": known.unit, "units": known.units, "workers": workers}
 
 
 def note_held_back(search: Search) -> str:
@@ -64,11 +65,12 @@ class _Launched:
 
     estimate: TrialEstimate
     since: float | None = None  # that its process runs; None while it waits for one
+    share: float = 1.0  # of the workers of a slot
     before: float = 0.0  # seconds of its lost attempts
 
     def seconds(self, now: float) -> float:
-        """The time on a slot so far."""
-        return self.before + (0.0 if self.since is None else now - self.since)
+        """The time on a whole slot so far."""
+        return self.before + (0.0 if self.since is None else self.share * (now - self.since))
 
 
 class BudgetLimit(Limit):
@@ -102,10 +104,11 @@ class BudgetLimit(Limit):
         """Counts a trial, and no time: it may wait for a node."""
         self._running[trial.name] = _Launched(self._estimate(trial))
 
-    def started(self, trial: Trial) -> None:
-        """Notes when a process of a trial starts."""
+    def started(self, trial: Trial, workers: int = 1) -> None:
+        """Notes when a process of a trial starts, and on how much of a slot."""
         launched = self._running.setdefault(trial.name, _Launched(self._estimate(trial)))
         launched.since = self.clock() if launched.since is None else launched.since
+        launched.share = workers / self.known.num_workers
 
     def lost(self, trial: Trial) -> None:
         """Counts the time of a lost attempt; the wait for the next one costs nothing."""

@@ -354,7 +354,7 @@ def _totals(
     )
     lines = [
         f"estimate    {duration(middle)} (95%: {duration(low)} - {duration(high)}) "
-        f"on {numbered(forecast.slots, 'slot')}",
+        f"on {forecast.slots_text}",
         f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens" + (f", {count(trained)} in training" if trained else ""),
         *_race_hours(race, hours, forecast.unit),

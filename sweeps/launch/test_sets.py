@@ -128,6 +128,8 @@ def release_weights(plan: Plan, records: Records, options: Options) -> None:
 def hours_spent(records: Records, plan: Plan) -> float:
     """GPU-hours of a sweep's trials under a budget; 0 without one."""
     file = described(records)
-    units = file.budget.get("units", 0) if file else 0
-    states = records.states(trial.name for trial in plan.trials())
-    return float(units) * sum(state.seconds for state in states.values()) / 3600
+    budget = file.budget if file else {}
+    workers = int(budget.get("workers", 1))
+    states = records.states(trial.name for trial in plan.trials()).values()
+    seconds = sum(state.worker_seconds(workers) for state in states) / workers
+    return float(budget.get("units", 0)) * seconds / 3600

@@ -55,6 +55,10 @@ INTERPOLATE_HELP = (
 )
 REPLACE_HELP = "overwrite the sweep in this folder, which has other settings; its trials are kept"
 MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
+WORKERS_HELP = (
+    "workers per trial, or a range such as 1-4: as many as there are, and a trial goes on with "
+    "fewer or more where nodes leave or join"
+)
 SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
 FOR_HELP = (
     f"with --dry-run: plan for these GPUs ({', '.join(GPUS)}), which need not be here; "
@@ -244,7 +248,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             default="ray",
             choices=ENGINES,
         ),
-        Flag("--num-workers", "N", "workers per trial", int, 1, least=1, most=MOST_WORKERS),
+        Flag("--num-workers", "N|N-M", WORKERS_HELP, default="1"),
         Flag(
             "--cpus-per-worker", "N", "CPU threads per worker", int, 1, least=1, most=MOST_WORKERS
         ),

@@ -18,6 +18,7 @@ from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.flags import (
     FLAGS,
     MOST_SEEDS,
+    MOST_WORKERS,
     NOT_CONFIRMED,
     ONCE,
     PREFIX_VARIABLE,
@@ -77,7 +78,8 @@ class Options:
     interpolate: str
     verbose: bool  # the report in the terminal in full
     engine: str
-    num_workers: int
+    num_workers: int  # of a trial, at most
+    min_workers: int  # where that is a range; 0: all of them
     cpus_per_worker: int
     gpus_per_worker: float | None
     accelerator: str | None  # the kind of GPU, by Ray's name
@@ -143,7 +145,8 @@ def parse(
         ranges = own | ranges
     check_flags(arguments)
     profile(arguments.profile or "clean")  # refuses an unknown one
-    check_gpus(arguments.gpus_per_worker, arguments.num_workers)
+    min_workers, num_workers = group_size(arguments.num_workers)
+    check_gpus(arguments.gpus_per_worker, num_workers)
     seeds = _seeds(arguments)
     given = vars(arguments)
     checked: dict[str, Any] = dict(
@@ -157,7 +160,9 @@ def parse(
         machines=parse_machines(arguments.machines) if arguments.machines else (),
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
-        engine=_engine(arguments),
+        engine=_engine(arguments, num_workers),
+        num_workers=num_workers,
+        min_workers=min_workers,
         tests=TestOptions(
             alpha=arguments.alpha,
             correct_over=arguments.correct_over,
@@ -306,17 +311,41 @@ def _experiment_prefix(flag: str | None) -> str:
     return prefix
 
 
-def _engine(arguments: argparse.Namespace) -> str:
-    name, number = str(arguments.engine), arguments.num_workers
-    if name == "local" and number > 1:
-        raise BadInput(f"--engine local runs a trial in this process, got --num-workers {number}")
+def _engine(arguments: argparse.Namespace, num_workers: int) -> str:
+    name, typed = str(arguments.engine), arguments.num_workers
+    if name == "local" and num_workers > 1:
+        raise BadInput(f"--engine local runs a trial in this process, got --num-workers {typed}")
     stops = arguments.search in SEARCHES and SEARCHES[arguments.search].stops
-    if stops and (name == "local" or number > 1):
+    if stops and (name == "local" or num_workers > 1):
         raise BadInput(
             f"--search {arguments.search} needs --engine ray and --num-workers 1, got --engine "
-            f"{name} and --num-workers {number}"
+            f"{name} and --num-workers {typed}"
         )
     return name
+
+
+def group_size(text: str) -> tuple[int, int]:
+    """The fewest and the most workers of a trial, `2-8`; (0, N) for `N`, which is no range. Raises
+    `BadInput`."""
+    found = re.fullmatch(r"(?:([0-9]{1,9})-)?([0-9]{1,9})", text, re.ASCII)
+    least, most = (int(found[1] or found[2]), int(found[2])) if found else (0, 0)
+    if not 1 <= least <= most <= MOST_WORKERS:
+        raise BadInput(
+            f"--num-workers must be a whole number from 1 to {MOST_WORKERS:,} or a rising range of "
+            f"them such as 1-4, got {shown(text)}"
+        )
+    return (least if least < most else 0), most
+
+
+def group_in(room: int, least: int, most: int) -> int:
+    """The workers that a trial of `group_size` gets in an empty room for so many."""
+    return max(least or most, min(most, room))
+
+
+def range_text(options: Options) -> str:
+    """`1-4 workers` of a range; "" for a number."""
+    least, most = options.min_workers, options.num_workers
+    return f"{least}-{most} workers" if least else ""
 
 
 def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -21,13 +21,19 @@ Node = Mapping[str, float]
 class Resources:
     """The resources of a trial, and the number of trials that run at a time."""
 
-    num_workers: int
+    num_workers: int  # at most
     cpus: float  # of a worker
     gpus: float  # of a worker
     threads: int  # of a worker
     slots: int
     max_slots: int | None = None  # --max-slots
     accelerator: str = ""  # the kind of GPU of its nodes; any
+    min_workers: int = 0  # of an elastic group; 0: always all
+
+    @property
+    def least(self) -> int:
+        """The workers without which a trial does not run."""
+        return self.min_workers or self.num_workers
 
     @property
     def needs(self) -> dict[str, float]:
@@ -36,13 +42,18 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus} | kind
 
     def fit(self, nodes: Sequence[Node]) -> int:
-        """The number of trials that these nodes hold at a time."""
-        n = self.num_workers
+        """The number of trials that these nodes hold at a time, each with its fewest workers."""
+        n = self.least
         trials = sum(workers_on(node, self.needs) for node in nodes) // n
-        if n > 1:  # the Tune trial of a group needs a little of a core besides its workers
+        if self.num_workers > 1:  # the Tune trial of a group needs a little of a core, too
             cpus = sum(node.get("CPU", 0.0) for node in nodes)
             trials = min(trials, _whole(cpus, n * self.cpus + DRIVER_CPU))
         return trials
+
+    def workers(self, nodes: Sequence[Node]) -> int:
+        """The number of workers that these nodes hold, each with its cores alone."""
+        needs = self.needs | {"CPU": float(self.threads)}
+        return sum(workers_on(node, needs) for node in nodes)
 
     def idle_gpus(self, nodes: Sequence[Node]) -> int:
         """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""
@@ -83,14 +94,15 @@ def resources_of(options: Options, nodes: Iterable[Node], *, place: str) -> Reso
         slots=0,
         max_slots=options.max_slots,
         accelerator=options.accelerator or "",
+        min_workers=options.min_workers,
     )
     slots = needed.fit(nodes)
     if slots < 1:
         in_all = f"{cpus:g} CPU and {gpus:g} GPU in all"
         in_all += "" if len(nodes) < 2 else f", and {_largest(nodes)} on a node"
         raise BadInput(
-            f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
-            f"{gpus_per_worker:g} GPU each; {place} has {in_all}. "
+            f"a trial needs {numbered(needed.least, 'worker')} with {options.cpus_per_worker} CPU "
+            f"and {gpus_per_worker:g} GPU each; {place} has {in_all}. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or "
             + (
                 "add nodes"

@@ -2,20 +2,24 @@
 
 import time
 from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import End, News
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
-from sweeps.plan.resources import Resources
+from sweeps.plan.resources import Node, Resources
 from sweeps.ray_engine.cluster import (
     can_run,
     free_groups,
     free_text,
+    free_workers,
     hosts,
+    living_nodes,
     node_of,
     slots_now,
 )
@@ -28,6 +32,7 @@ from sweeps.terminal.text import duration, numbered
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
 TELL_SECONDS = 10.0  # that a trial waits for its workers before it is said for what
+GROW_SECONDS = 30.0  # that room for more workers stays free before a group leaves for it
 SICK_TRIALS = 3  # different ones that fail on a node before it is left out
 FAULTS_OF_NODES = ("device", "process died", "host memory")
 """Kinds of failure that another node may not have."""
@@ -53,11 +58,13 @@ class _Attempt:
 
     trial: Trial
     slot: int = 0  # its place among those that run at a time
+    workers: int = 1
     avoids: frozenset[str] = frozenset()  # nodes where it must not run
     actor: str = ""  # Ray's id of its process, if any
     waits: float | None = None  # since when for its workers
     begun: bool = False
     settled: bool = False  # it has reported its end
+    grows: bool = False  # it was asked to go on with more workers
 
 
 class Attempts:
@@ -66,7 +73,9 @@ class Attempts:
     def __init__(self, events: TrialEvents, resources: Resources, nodes: Nodes) -> None:
         self.events, self.resources, self.nodes = events, resources, nodes
         self.needs = resources.needs  # of each worker
-        self.num_workers = resources.num_workers
+        self.wishes: Any = None  # the actor that tells elastic groups to leave
+        self._room: float | None = None  # since when there is room for more workers
+        self._at_most: dict[str, int] = {}  # workers of a trial that has got none of more
         self._most = resources.slots  # trials at a time for which there are nodes, or may be
         self._here: int | None = None  # those for which there are nodes
         self._fewer = 0  # after faults of memory
@@ -91,7 +100,7 @@ class Attempts:
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
-        if len(self.live) >= self.slots:
+        if len(self.live) >= self.slots or not (workers := self._workers()):
             return None
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
@@ -103,15 +112,65 @@ class Attempts:
             # would ever start there.
             taken = {attempt.slot for attempt in self.live.values()}
             slot = next(number for number in count() if number not in taken)
-            self.live[tune_id] = _Attempt(trial, slot, self._avoided(trial))
+            avoids = self._avoided(trial)
+            workers = self._of_trial(trial, workers, avoids)
+            self.live[tune_id] = _Attempt(trial, slot, workers, avoids)
             self.events.screen.launched(trial)
         return trial
+
+    def _workers(self) -> int:
+        """The workers of the next trial, as many as there is room for; 0 if it has to wait for
+        those that run."""
+        resources = self.resources
+        if not resources.min_workers:
+            return resources.num_workers
+        nodes, least = living_nodes(self.nodes.unfit), resources.least
+        if (free := self._free(nodes)) >= least:
+            return min(free, resources.num_workers)
+        # Where nodes may join, it waits for the fewest.
+        may_join = max(0, self._most - resources.fit(nodes)) * least
+        return least if free + may_join >= least else 0
+
+    def _of_trial(self, trial: Trial, workers: int, avoids: Collection[str]) -> int:
+        """So many workers, or fewer where the nodes that a trial may use hold fewer."""
+        if not self.resources.min_workers:
+            return workers
+        room = self._free(living_nodes(avoids))
+        return max(self.resources.least, min(workers, room, self._at_most.get(trial.name, workers)))
+
+    def _free(self, nodes: Sequence[Node]) -> int:
+        """The workers for which nodes have room beside those of running trials."""
+        return self.resources.workers(nodes) - sum(one.workers for one in self.live.values())
+
+    def _grow(self, now: float) -> None:
+        """Asks the smallest group to go on with more workers, where room for them has been free for
+        a while: no trial waits for it. One after the other, as each may take all of it."""
+        small = {}
+        if not any(attempt.grows or not attempt.begun for attempt in self.live.values()):
+            small = {key: one.workers for key, one in self.live.items() if self._may_grow(one)}
+        if not small:
+            self._room = None
+            return
+        self._room = self._room or now
+        if now - self._room >= GROW_SECONDS:
+            attempt = self.live[tune_id := min(small, key=small.__getitem__)]
+            attempt.grows, self._room = True, None
+            self._at_most.pop(attempt.trial.name, None)
+            self.wishes.ask.remote(tune_id)
+
+    def _may_grow(self, attempt: _Attempt) -> bool:
+        """Whether there is room for a larger group on nodes that its trial may use."""
+        if attempt.settled or attempt.workers >= self.resources.num_workers:
+            return False
+        avoided = self._avoided(attempt.trial)
+        return self._free(living_nodes(avoided)) > 0 and free_workers(self.needs, avoided) > 0
 
     def _avoided(self, trial: Trial) -> frozenset[str]:
         """The nodes that get no trial, and those on which this one has failed while others can run
         it."""
         failed = self._failed_on.get(trial.name, set())
-        if failed and can_run(self.needs, self.num_workers, failed | self.nodes.unfit.keys()):
+        least = self.resources.least
+        if failed and can_run(self.needs, least, failed | self.nodes.unfit.keys()):
             return frozenset(failed | self.nodes.unfit.keys())
         return frozenset(self.nodes.unfit)
 
@@ -121,7 +180,7 @@ class Attempts:
         own = {name for name, nodes in self._failed_on.items() if node in nodes}
         if len(own) < SICK_TRIALS or node in self._proved | self.nodes.unfit.keys():
             return
-        if can_run(self.needs, self.num_workers, self.nodes.unfit.keys() | {node}):
+        if can_run(self.needs, self.resources.least, self.nodes.unfit.keys() | {node}):
             why = f"{numbered(len(own), 'trial')} failed there, and none has ended"
             host = f"{hosts().get(node, '')} ({node[:8]})"
             self.events.screen.tell(self.nodes.reject(Unfit(node, host, why)))
@@ -132,7 +191,7 @@ class Attempts:
         stuck = any(
             attempt.avoids - self.nodes.unfit.keys()
             and not attempt.begun
-            and not can_run(self.needs, self.num_workers, attempt.avoids)
+            and not can_run(self.needs, self.resources.least, attempt.avoids)
             for attempt in self.live.values()
         )
         self._stuck = (self._stuck or now) if stuck else None
@@ -149,10 +208,12 @@ class Attempts:
             return
         self._checked = now
         self._follow_cluster()
-        if self.num_workers > 1:
+        if self.resources.num_workers > 1:
             self._tell_waiting(now, waiting=free_groups(of_dead=True))
+        if self.resources.min_workers:
+            self._grow(now)
         self._check_placed(now)
-        if can_run(self.needs, self.num_workers, self.nodes.unfit):
+        if can_run(self.needs, self.resources.least, self.nodes.unfit):
             self._without_node = None
             return
         if cluster_address() is None:
@@ -198,7 +259,8 @@ class Attempts:
             what = "its workers start"
             if waiting:
                 free = free_text(self.needs)
-                what = f"waiting for {self.num_workers} workers with {each} each ({free})"
+                workers = numbered(attempt.workers, "worker")
+                what = f"waiting for {workers} with {each} each ({free})"
             self.events.screen.waits(attempt.trial, what)
 
     def started(self, tune_id: str, actor: str) -> None:
@@ -206,11 +268,12 @@ class Attempts:
         once its workers live, on nodes that can work. A wait for them is none."""
         attempt = self.live[tune_id]
         attempt.actor = actor
-        if self.num_workers == 1 and not self.nodes.expected:
+        one = self.resources.num_workers == 1
+        if one and not self.nodes.expected:
             self._begin(attempt)
         else:
             attempt.waits = time.monotonic()
-            what = "its node is checked" if self.num_workers == 1 else "waiting for its workers"
+            what = "its node is checked" if one else "waiting for its workers"
             self.events.screen.waits(attempt.trial, what)
 
     def formed(self, tune_id: str) -> None:
@@ -218,8 +281,13 @@ class Attempts:
         self._begin(self.live[tune_id])
 
     def got_no_workers(self, tune_id: str) -> None:
-        """Its group got no workers in all its time: the trial waits again, behind the others."""
+        """Its group got no workers in all its time: the trial waits again, behind the others, and
+        for fewer where it needs fewer: others may use the cluster."""
         attempt = self.live[tune_id]
+        self._at_most[attempt.trial.name] = max(self.resources.least, attempt.workers // 2)
+        self._wait_again(attempt)
+
+    def _wait_again(self, attempt: _Attempt) -> None:
         attempt.settled = True
         self._again.append((0.0, attempt.trial))
 
@@ -227,12 +295,15 @@ class Attempts:
         """Its process is on a node that cannot work: the trial waits for another one."""
         if line := self.nodes.reject(report):
             self.events.screen.tell(line)
-        self.got_no_workers(tune_id)
+        self._wait_again(self.live[tune_id])
 
     def _begin(self, attempt: _Attempt) -> None:
         if not attempt.begun:
             attempt.begun, attempt.waits = True, None
-            self.events.started(attempt.trial)
+            self.events.started(attempt.trial, attempt.workers)
+            if self.resources.min_workers:
+                on = f"on {numbered(attempt.workers, 'worker')}"
+                self.events.screen.tell(on, attempt.trial)
 
     def reported(self, tune_id: str, report: News, *, stopped: bool = False) -> None:
         """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
@@ -253,6 +324,10 @@ class Attempts:
             attempt.settled = True
             self._proved.add(node_of(attempt.actor)[0])
             self.events.ended(attempt.trial, report)
+        elif attempt.grows and report.saved:
+            attempt.settled = True
+            self._again.appendleft((0.0, attempt.trial))
+            self.events.resized(attempt.trial, f"room for more workers; {report.saved}")
         else:
             self._fail(attempt, report)
 

@@ -21,7 +21,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.options import Options, cluster_address, cluster_file
+from sweeps.plan.options import Options, cluster_address, cluster_file, group_in
 from sweeps.plan.resources import CLUSTER, KIND, OF_KIND, Node, Resources, resources_of, workers_on
 from sweeps.ray_engine.drain import draining_nodes
 from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes
@@ -210,7 +210,7 @@ def _wait_for_a_node(options: Options) -> Resources:
     bundle = {name: float(amount) for name, amount in needed.items() if amount}
     # An autoscaler starts nodes only for what is asked for, and no trial asks before its resources
     # are known.
-    request = placement_group([bundle] * options.num_workers)
+    request = placement_group([bundle] * (options.min_workers or options.num_workers))
     begun, told = time.monotonic(), -math.inf
     try:
         while (waited := time.monotonic() - begun) < WAIT_SECONDS:
@@ -294,14 +294,25 @@ def precision_of_gpus(accelerator: str = "") -> str:
 def slots_of_cluster(options: Options) -> int:
     """The number of trials that run at a time on the cluster."""
     with connected(options.num_workers, options.code):
-        return trial_resources(options).slots
+        return _group_now(trial_resources(options)).slots
+
+
+def _group_now(resources: Resources) -> Resources:
+    """The resources of a trial, of a range of workers with as many as there is room for now."""
+    if not resources.min_workers:
+        return resources
+    nodes = living_nodes()
+    number = group_in(resources.workers(nodes), resources.min_workers, resources.num_workers)
+    group = replace(resources, num_workers=number, min_workers=0)
+    slots = min(group.fit(nodes), resources.max_slots or resources.slots)
+    return replace(group, slots=max(1, slots))
 
 
 def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
     """The resources of a trial, and the result of `work` on one slot of the cluster."""
     try:
         with connected(options.num_workers, options.code):
-            resources = trial_resources(options)
+            resources = _group_now(trial_resources(options))
             task = ray.remote(work).options(
                 num_cpus=resources.cpus,
                 num_gpus=resources.gpus,
@@ -319,6 +330,17 @@ def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
 def hosts() -> dict[str, str]:
     """{Ray's id of a node, alive or dead: its host's name}."""
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+
+
+def free_workers(needs: Mapping[str, float], unfit: Collection[str] = ()) -> int:
+    """The workers for which living nodes, but for the `unfit`, have free resources now, also beside
+    what others run on the cluster."""
+    # The public sum over all nodes has parts of nodes in it that hold no worker.
+    from ray._private.state import available_resources_per_node
+
+    left_out = {*unfit, *draining_nodes()}
+    free = available_resources_per_node().items()
+    return sum(workers_on(amounts, needs) for node, amounts in free if node not in left_out)
 
 
 def can_run(needs: Mapping[str, float], num_workers: int = 1, unfit: Collection[str] = ()) -> bool:

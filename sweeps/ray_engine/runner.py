@@ -27,7 +27,7 @@ from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.engine.kept_weights import is_trained
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import trial_task
-from sweeps.plan.options import Options, cluster_address
+from sweeps.plan.options import Options, cluster_address, range_text
 from sweeps.plan.resources import DRIVER_CPU, Resources
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
@@ -43,6 +43,7 @@ from sweeps.ray_engine.cluster import (
     trial_resources,
 )
 from sweeps.ray_engine.driver_disk import driver_disk
+from sweeps.ray_engine.growth import start_wishes
 from sweeps.ray_engine.nodes import (
     CheckpointLoad,
     Nodes,
@@ -104,7 +105,8 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
             nodes.prepare(resources.slots, may_grow=resources.slots > slots_now(resources)[0])
             _require_a_node(resources, nodes)
             trials = numbered(len(events.search.ahead), "trial")
-            say(f"{trials} on {numbered(resources.slots, 'slot')}")
+            own = f" of {group} each" if (group := range_text(options)) else ""
+            say(f"{trials} on {numbered(resources.slots, 'slot')}{own}")
             if idle := idle_text(resources):
                 warn(idle)
             run_on_slots(events, options, resources, nodes)
@@ -139,7 +141,7 @@ def _nodes(events: TrialEvents, options: Options) -> Nodes:
 
 def _require_a_node(resources: Resources, nodes: Nodes) -> None:
     """Raises `BadInput` where all nodes that hold a trial cannot work."""
-    needs = resources.needs, resources.num_workers
+    needs = resources.needs, resources.least
     if nodes.unfit and can_run(*needs) and not can_run(*needs, nodes.unfit):
         raise BadInput(f"no node of the cluster can work: {nodes.reasons()}")
 
@@ -202,6 +204,8 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     run = run_in_tune if resources.num_workers == 1 else run_in_train
     if resources.num_workers > 1:
         free_groups(of_dead=False)  # those of an earlier Tuner
+    if resources.min_workers:
+        attempts.wishes = start_wishes()
     turn = Turn(attempts)
     search = _Search(turn, options, resources)
     tuner = tune.Tuner(
@@ -406,6 +410,8 @@ class _Search(_Adapter, Searcher):
                 return {
                     "task": task,
                     "resources": self.resources,
+                    "attempt": trial_id,
+                    "workers": attempt.workers,
                     "expected": attempts.nodes.expected,
                     "contents": contents_of(trial.cell.inputs),
                     "slot": attempt.slot,

@@ -28,6 +28,7 @@ from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of, n
 from sweeps.plan.resources import Resources
 from sweeps.ray_engine.drain import notice_of_node
 from sweeps.ray_engine.driver_disk import storage_here
+from sweeps.ray_engine.growth import notice_of_growth
 from sweeps.ray_engine.nodes import (
     Expected,
     Unfit,
@@ -45,6 +46,8 @@ EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
 FORMED, NO_WORKERS = "formed", "no workers"
 """Reports: the workers live, on nodes that can work; a group got none."""
 WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
+START_TRIES = 3  # of a group, after the first
+MORE_SECONDS = 60.0  # for more workers than a trial needs, in all tries
 PEER_SECONDS = 60.0  # until Ray knows of a dead process or node, which ends the group
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _PEER = r"gloo|[Cc]onnection (closed|reset)|Broken pipe|[Rr]emote process|RemoteError"
@@ -107,11 +110,12 @@ def run_in_train(config: dict[str, Any]) -> None:
     if config["expected"]:
         notice_of_node()  # which takes a moment to know
     callbacks = [TuneReportCallback()]
-    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(WAIT_SECONDS)
+    resources, workers = config["resources"], config["workers"]
+    waits = WAIT_SECONDS if workers == resources.least else MORE_SECONDS
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(waits / (START_TRIES + 1))
+    group = replace(resources, num_workers=workers)
     try:
-        run_group(
-            _train_worker, config, config["resources"], name, callbacks, avoid=config["avoid"]
-        )
+        run_group(_train_worker, config, group, name, callbacks, avoid=config["avoid"])
     except Exception as error:  # Ray Train has several classes
         cause = getattr(error, "controller_failure", error)
         waited = type(cause).__name__ == "WorkerGroupStartupTimeoutError"  # Ray's own, not public
@@ -156,7 +160,7 @@ def run_group(
             failure_config=train.FailureConfig(
                 max_failures=0,
                 max_preemption_failures=0,  # type: ignore[call-arg]
-                controller_failure_limit=3,
+                controller_failure_limit=START_TRIES,
             ),
         ),
     )
@@ -178,7 +182,10 @@ def _train_worker(config: dict[str, Any]) -> None:
         raise UnfitWorker(unfit_here(error)) from None
     train.report({"report": FORMED})
     is_going = notice_of_node().is_set if config["expected"] else no_notice
-    for report in compute(task, is_going):
+    # One worker asks for all of them.
+    asks = config["resources"].min_workers and train.get_context().get_world_rank() == 0
+    may_grow = notice_of_growth(config["attempt"]) if asks else no_notice
+    for report in compute(task, is_going, may_grow):
         train.report({"report": report})
 
 

@@ -58,8 +58,8 @@ class Limit:
     def launched(self, trial: Trial) -> None:
         """A trial was launched: it waits for its process."""
 
-    def started(self, trial: Trial) -> None:
-        """A process of a trial starts, the first or another one."""
+    def started(self, trial: Trial, workers: int = 1) -> None:
+        """A process of a trial starts, the first or another one, with so many workers."""
 
     def lost(self, trial: Trial) -> None:
         """An attempt of a trial was lost: it waits for its next process."""

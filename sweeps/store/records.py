@@ -27,7 +27,7 @@ from rank_core.parsing import parsed_json
 from rank_core.secrets import redact
 from rank_core.seeding import derive
 from sweeps.store.storage import Entry, Storage
-from sweeps.store.trial_status import INTERRUPTED, TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, RESIZED, TrialStatus
 
 TRIALS, CHECKPOINTS = "trials", "checkpoints"
 RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
@@ -87,6 +87,7 @@ class Attempt:
     again: bool = False  # whether another attempt follows
     host: str = ""
     node: str = ""
+    workers: int = 0  # of its trial; 0: before this was noted
 
     @property
     def lost(self) -> bool:
@@ -119,12 +120,19 @@ class State:
 
     @property
     def num_attempts(self) -> int:
-        """Attempts so far; one for a trial that another sweep has finished."""
-        return max(len(self.attempts), int(self.status.used))
+        """Attempts so far; one for a trial that another sweep has finished. One that goes on with
+        more workers is the same."""
+        own = len(self.attempts) - self.num_resized
+        return max(own, int(bool(self.attempts) or self.status.used))
 
     @property
-    def seconds(self) -> float:
-        """The time of the attempts of this sweep, without one that runs now."""
+    def num_resized(self) -> int:
+        """Attempts that another one has continued with more workers."""
+        return sum(attempt.status == RESIZED for attempt in self.attempts)
+
+    def worker_seconds(self, workers: int = 1) -> float:
+        """The time of the attempts of this sweep, without one that runs now, times the number of
+        their workers; `workers` where that was not noted."""
         total = 0.0
         for attempt in self.attempts:
             end = attempt.ended
@@ -137,7 +145,7 @@ class State:
                 # trial has measured itself.
                 own = self.facts["train_seconds"] + self.facts["eval_seconds"]
                 seconds = min(seconds, own) if end else own
-            total += seconds
+            total += seconds * (attempt.workers or workers)
         return total
 
     @property
@@ -260,21 +268,27 @@ class Records:
             return error.text
         return ""
 
-    def begin(self, name: str) -> int:
-        """Records that an attempt begins; returns its number among those of this sweep. A damaged
-        result no longer counts from here on."""
+    def begin(self, name: str, workers: int = 1) -> int:
+        """Records that an attempt begins on so many workers; returns its number among those of this
+        sweep. A damaged result no longer counts from here on."""
         state = self.drop_damaged(name)
         self.remove(name, {PROGRESS} & state.files.keys())
         taken = sum(map(_is_attempt, state.files))
         # `create` refuses a name that exists: commands that share a storage never get the same
         # number.
         for number in count(taken + 1):
-            attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
+            attempt = Attempt(
+                attempt=number,
+                sweep=self.sweep,
+                command=self.command,
+                begun=_now(),
+                workers=workers,
+            )
             path = f"{TRIALS}/{name}/attempt-{number}.json"
             if self.storage.create(path, _json(asdict(attempt))):
                 break
         self._open[name] = path, attempt
-        return len(state.attempts) + 1
+        return len(state.attempts) + 1 - state.num_resized
 
     def drop_damaged(self, name: str) -> State:
         """Removes what a trial has published, `result.json` first, if it is damaged; returns its

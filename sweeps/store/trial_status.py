@@ -39,3 +39,5 @@ USED = (TrialStatus.DONE, TrialStatus.COLLAPSED)
 LOST = (TrialStatus.FAILED, TrialStatus.DIVERGED)
 INTERRUPTED = "interrupted"
 """The end of an attempt that its driver gave up, and the word for a planned trial with attempts."""
+RESIZED = "resized"
+"""The end of an attempt that the next one continues with more workers."""

@@ -44,7 +44,7 @@ from sweeps.systems.clusters import (
     clusters_from,
     queries_of_sweep,
 )
-from sweeps.systems.machines import Machines, hours_on, machines_of
+from sweeps.systems.machines import Machines, hours_on, machines_of, mean_workers
 from sweeps.systems.selected_blocks import SelectedBlocks, selected_blocks
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
@@ -113,6 +113,7 @@ class Sweep:
     """{cell: what its trials were computed on}, of a sweep on disk."""
     hours: Mapping[str, float] = field(default_factory=dict)
     """{device: the GPU-hours, or core-hours, of its trials}, likewise."""
+    workers: float = 1.0  # of its trials, on average over their time
     indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
     """{cell: its index} where every cell ranks the whole collection by one."""
     selected_blocks: Mapping[str, SelectedBlocks] = field(default_factory=dict)
@@ -263,6 +264,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         selected_blocks=selected_blocks(records, states),
         machines=machines_of(states),
         hours=hours_on(states, file.flags),
+        workers=mean_workers(states, file.flags),
         measured=_measured(records, file, states),
         notes=tuple(f"Excluded: {point}." for point in file.excluded[:_EXCLUDED]) + more,
         look=number_of_look(

@@ -44,16 +44,33 @@ def machines_of(states: Iterable[State]) -> dict[str, Machines]:
 def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, float]:
     """{device: the GPU-hours, or core-hours, of its finished trials with an encoder}, by the flags
     of the sweep's command; what lost attempts took is not among them."""
-    names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
-    workers, cpus, gpus = (float(flags.get(name) or 1) for name in names)
+    cpus, gpus = (float(flags.get(name) or 1) for name in ("cpus_per_worker", "gpus_per_worker"))
     found: dict[str, float] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
             device = state.facts["versions"].get("device", "")
-            units = workers * (cpus if device in CPUS else gpus)
-            seconds = state.facts["train_seconds"] + state.facts["eval_seconds"]
-            found[device] = found.get(device, 0.0) + seconds / 3600 * units
+            units = cpus if device in CPUS else gpus
+            hours = _worker_seconds(state.facts, flags) / 3600
+            found[device] = found.get(device, 0.0) + hours * units
     return found
+
+
+def mean_workers(states: Iterable[State], flags: Mapping[str, Any]) -> float:
+    """The number of workers of finished trials, on average over their time."""
+    facts = [state.facts for state in states if state.status.used]
+    seconds = sum(own["train_seconds"] + own["eval_seconds"] for own in facts)
+    return sum(_worker_seconds(own, flags) for own in facts) / seconds if seconds else 1.0
+
+
+def _worker_seconds(facts: Mapping[str, Any], flags: Mapping[str, Any]) -> float:
+    """The seconds of a trial times the number of its workers."""
+    end = float(facts["train_seconds"] + facts["eval_seconds"])
+    rows = facts.get("workers", [])  # not noted before 0.5
+    if not rows:
+        return end * int(str(flags.get("num_workers") or 1).rpartition("-")[2])
+    ends = [*(row["seconds"] for row in rows[1:]), end]
+    spans = (row["number"] * (last - row["seconds"]) for row, last in zip(rows, ends, strict=True))
+    return float(sum(spans))
 
 
 def unlike_sides(

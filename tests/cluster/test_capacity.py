@@ -111,6 +111,19 @@ def test_slots_are_counted_by_node_and_by_gpu(monkeypatch, nodes, words, slots):
     assert resources.can_run(needs, held) and not resources.can_run(needs, more)
 
 
+def test_an_elastic_group_needs_the_fewest_and_may_have_all_that_fit(monkeypatch):
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of({"CPU": 3.0}, {"CPU": 4.0}))
+    wanted = resources.trial_resources(options("--num-workers", "2-16"))
+    nodes = resources.living_nodes()
+    assert (wanted.least, wanted.num_workers, wanted.slots) == (2, 16, 3)
+    assert wanted.workers(nodes) == 7  # and not 8 of .9 CPU
+    now = resources._group_now(wanted)
+    assert (now.num_workers, now.min_workers, now.slots) == (7, 0, 1)
+    refused = r"needs 8 workers with 1 CPU .* in all"
+    with pytest.raises(BadInput, match=refused):
+        resources.trial_resources(options("--num-workers", "8-16"))
+
+
 def test_a_trial_that_fits_on_no_node_is_refused_with_the_largest(monkeypatch):
     monkeypatch.setattr(ray, "nodes", lambda: nodes_of(*[{"CPU": 3.0}] * 3))
     with pytest.raises(BadInput, match="has 9 CPU and 0 GPU in all, and at most 3 CPU and 0 GPU"):

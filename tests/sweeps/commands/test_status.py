@@ -1,6 +1,7 @@
 """`ranksweep status` of a sweep that runs, was killed or has ended."""
 
 import os
+import re
 import shutil
 import time
 import uuid
@@ -188,6 +189,7 @@ def test_a_living_driver_is_named_and_its_trials_show_their_steps(begun):
         begun.records.progress(begun.trials[2].name, news)
         before = {path: path.stat().st_mtime_ns for path in begun.folder.rglob("*")}
         text = seen(begun)
+        assert not re.search("^workers", text, re.M)
         assert {path: path.stat().st_mtime_ns for path in begun.folder.rglob("*")} == before
         assert f"running, process {os.getpid()} on " in text
         assert "nothing: the sweep is running" in text and "resume" not in text
@@ -195,6 +197,15 @@ def test_a_living_driver_is_named_and_its_trials_show_their_steps(begun):
     after = seen(begun)
     assert "not running (incomplete)" in after
     assert "resume" in after and " run window_stride" in after
+
+
+def test_a_range_of_workers_is_shown_with_what_running_trials_have(begun):
+    file = read_sweep_file(begun.records)
+    replace(file, flags={"num_workers": "1-4"}).write(begun.records)
+    assert line_of(seen(begun), "workers").split(maxsplit=1)[1] == "1-4 a trial"
+    with only_driver(begun.records):
+        begun.records.begin(begun.trials[2].name, 3)
+        assert line_of(seen(begun), "workers").split(maxsplit=1)[1] == "1-4 a trial; 3 now"
 
 
 def test_the_time_left_follows_the_tokens_that_cells_read(begun):

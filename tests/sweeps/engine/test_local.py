@@ -9,7 +9,7 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.trial.trial import Progress
 from sweeps.engine import EngineLost, local
-from sweeps.engine.trial_task import End, NodeLeaves, end_of
+from sweeps.engine.trial_task import End, Leaves, end_of
 from sweeps.plan.options import parse
 from sweeps.search.search import Listed
 from sweeps.store.storage import StorageAway
@@ -120,7 +120,7 @@ def test_sigterm_lets_a_trial_save_its_state_before_it_interrupts(run, heeded_si
         signal.raise_signal(signal.SIGTERM)
         noticed.append(notice())
         yield Progress(7, 9, (), None)
-        yield end_of(NodeLeaves("checkpoint of step 7"))
+        yield end_of(Leaves("checkpoint of step 7"))
 
     with pytest.raises(KeyboardInterrupt):
         run(attempt)

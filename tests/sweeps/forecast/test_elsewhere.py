@@ -73,6 +73,13 @@ def test_a_dry_run_refuses_the_budget_that_the_run_refuses(dry_run, words):
     assert dry_run("--max-gpu-hours", "1000", *words)[0] == 0
 
 
+def test_a_range_of_workers_is_estimated_with_those_that_there_is_room_for(dry_run):
+    texts = [dry_run("--for", "2xH100", "--num-workers", number)[1] for number in ("1-4", "2")]
+    hours = [re.search(r"([\d.e-]+) H100-hours", text)[1] for text in texts]
+    assert "1 slot of 1-4 workers, estimated with 2" in " ".join(texts[0].split())
+    assert hours[0] == hours[1]
+
+
 def test_a_trial_that_needs_more_gpus_than_are_named_is_refused(dry_run):
     code, text = dry_run("--for", "1xH100", "--num-workers", "2")
     assert code == 2 and "--for names 1xH100" in text

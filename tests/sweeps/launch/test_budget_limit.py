@@ -1,6 +1,7 @@
 """A budget ends a sweep on whole blocks of trials, and never in the middle of one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,21 @@ def test_what_running_trials_may_still_take_is_counted_at_its_upper_end(plan, re
     now[0] += 120.0  # 160 s: longer than foretold, nothing remains, and no time is given back
     assert not limit.admits(search.unstarted[0])
     assert limit.held_back.endswith("and 0.0451 of 0.134 are left")
+
+
+def test_an_attempt_counts_by_its_share_of_the_workers_of_a_slot(plan, records):
+    now = [NOW]
+    search = Listed(plan, lambda trial: None, records).begin()
+    known = replace(known_costs(plan), num_workers=4, units=4.0)
+    limit = BudgetLimit(search, 1.0, known, clock=lambda: now[0])
+    trial = search.next()
+    for workers, seconds in ((4, 10.0), (1, 40.0)):
+        limit.started(trial, workers)
+        now[0] += seconds
+        limit.lost(trial)
+        now[0] += 1000.0
+    limit.ended(trial, "failed")
+    assert limit._used == 20.0
 
 
 def seeds_of(ran):

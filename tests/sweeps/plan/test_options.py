@@ -4,7 +4,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.options import Options, absolute_folder, parse
+from sweeps.plan.options import Options, absolute_folder, group_in, parse, range_text
 
 
 def parsed(*words: str) -> Options:
@@ -20,6 +20,19 @@ def test_nothing_given_means_three_seeds_one_worker_and_results():
     assert (options.checkpoint_minutes, options.checkpoint_gib) == (1.0, 0.0)
     assert not options.dry_run and not options.smoke_test and options.init_from is None
     assert options.settings == {} and options.grids == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most", "said"),
+    [("3", 0, 3, ""), ("1-4", 1, 4, "1-4 workers"), ("2-2", 0, 2, "")],
+)
+def test_workers_are_a_number_or_a_range(text, least, most, said):
+    options = parsed("--num-workers", text)
+    assert (options.min_workers, options.num_workers, range_text(options)) == (least, most, said)
+    # In an empty room for 0, 3 and 9 workers.
+    rooms = [group_in(room, least, most) for room in (0, 3, 9)]
+    assert rooms == ([1, 3, 4] if least else [most] * 3)
+    assert options.asked.flags == {"num_workers": text}
 
 
 @pytest.mark.parametrize(
@@ -132,9 +145,11 @@ REFUSED = [
     "--num-seeds=1001",
     "--num-workers=0",
     "--num-workers=10001",
+    *(f"--num-workers={text}" for text in ("4-1", "0-2", "1-", "-4", "1-10001", "1-2-3", "1,2")),
     "--cpus-per-worker=0",
     "--gpus-per-worker=2",
     "--gpus-per-worker=.5 --num-workers=2",
+    "--gpus-per-worker=.5 --num-workers=1-2",
     "--max-gpu-hours=0",
     "--seeds=1,,2",
     "--seeds=1,2,1",
@@ -142,12 +157,14 @@ REFUSED = [
     "--seeds=1 --num-seeds=2",
     "--engine=rai",
     "--engine=local --num-workers=2",
+    "--engine=local --num-workers=1-4",
     "--profile=cedr",
     "--interpolate=some",
     "--search=annealing",
     "--search=halving",
     "--search=asha --engine=local",
     "--search=asha --num-workers=2",
+    "--search=asha --num-workers=1-2",
     "--search=race --num-seeds=2",
     "--num-configs --search=tpe",
     "--num-configs=3",

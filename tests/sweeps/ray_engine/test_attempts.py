@@ -126,7 +126,8 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
     now, events = [1000.0], attempts.events
     monkeypatch.setattr(records, "_now", lambda: int(1000 * now[0]))
     one = TrialEstimate(60.0, tokens=0.0, peak_bytes=0)
-    known = SimpleNamespace(trials={cell.cell: one for cell in events.search.plan.cells}, units=1.0)
+    trials = {cell.cell: one for cell in events.search.plan.cells}
+    known = SimpleNamespace(trials=trials, units=1.0, num_workers=1)
     limit = BudgetLimit(events.search, 10.0, known, clock=lambda: now[0])
     trial = begin(attempts, "a")
     now[0] += 60.0
@@ -135,7 +136,7 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
     assert begin(attempts, "b") is trial
     now[0] += 60.0
     attempts.reported("b", End(TrialStatus.DIVERGED, reason="x"))
-    assert limit._used == state(attempts, trial).seconds == 120.0
+    assert limit._used == state(attempts, trial).worker_seconds() == 120.0
 
 
 FAULT = End(TrialStatus.FAILED, reason="CUDA error: launch failure", kind="device")
@@ -234,7 +235,7 @@ def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, m
     monkeypatch.setattr(module, "free_groups", lambda of_dead: waiting[0])
     monkeypatch.setattr(module, "free_text", lambda needs: "0.5 CPU free")
     monkeypatch.setattr(module, "can_run", lambda *needs: True)
-    attempts.num_workers = 2
+    attempts.resources = replace(SLOTS, num_workers=2)
     trial = attempts.next("a")
     attempts.started("a", "alive")
     now[0] += module.TELL_SECONDS
@@ -254,13 +255,126 @@ def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, m
 
 
 def test_a_group_that_dies_before_it_forms_is_an_attempt(attempts):
-    attempts.num_workers = 2
+    attempts.resources = replace(SLOTS, num_workers=2)
     trial = attempts.next("a")
     attempts.started("a", "alive")
     attempts.reported("a", End(TrialStatus.FAILED, reason="gone", kind="process died"))
     attempts.completed("a")
     assert [failure.kind for failure in failures(attempts)] == ["process died"]
     assert attempts.next("b") is trial
+
+
+@pytest.fixture
+def nodes_of(attempts, monkeypatch):
+    """Groups of 1 to 4 workers of a core; `nodes_of(2, 1)` is a cluster of nodes with these."""
+    attempts.resources = replace(SLOTS, num_workers=4, min_workers=1, slots=9)
+    attempts._most, now = 9, [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "free_groups", lambda of_dead: 0)
+
+    def nodes_of(*cores, free=None, after=0.0):
+        nodes = {f"n{at}": {"CPU": float(number)} for at, number in enumerate(cores, start=1)}
+        slots = attempts.resources.fit([*nodes.values()])
+
+        def living_nodes(unfit=()):
+            return [nodes[name] for name in nodes if name not in unfit]
+
+        monkeypatch.setattr(module, "living_nodes", living_nodes)
+        monkeypatch.setattr(module, "slots_now", lambda resources, unfit=(): (slots, slots))
+        taken = sum(attempt.workers for attempt in attempts.live.values())
+        left = max(0, sum(cores) - taken) if free is None else free
+        monkeypatch.setattr(module, "free_workers", lambda needs, unfit: left)
+        now[0] += after
+        attempts.check()
+
+    attempts.wishes = SimpleNamespace(ask=SimpleNamespace(remote=lambda one: attempts.told(one)))
+    attempts.asked = []
+    attempts.told = attempts.asked.append
+    return nodes_of
+
+
+def formed(attempts, tune_id):
+    trial = begin(attempts, tune_id)
+    attempts.formed(tune_id)
+    return trial, attempts.live[tune_id].workers
+
+
+def test_a_group_has_as_many_workers_as_there_are_and_never_waits_for_those_of_others(
+    attempts, nodes_of
+):
+    nodes_of(2, 1)
+    assert formed(attempts, "a")[1] == 3 and attempts.next("b") is None
+    nodes_of(2, 1, 3, after=module.CHECK_SECONDS)
+    assert formed(attempts, "b")[1] == 3  # a trial that waits comes before a larger group
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
+    attempts.completed("a")
+    nodes_of(4, 4, after=module.CHECK_SECONDS)
+    assert formed(attempts, "c")[1] == 4
+    assert state(attempts, attempts.live["c"].trial).attempts[-1].workers == 4
+
+
+def test_a_group_goes_on_with_fewer_workers_after_a_node_is_lost(attempts, nodes_of, monkeypatch):
+    seconds = [1000.0]
+    monkeypatch.setattr(records, "_now", lambda: int(1000 * seconds[0]))
+    nodes_of(1, 1)
+    trial, workers = formed(attempts, "a")
+    seconds[0] += 60.0
+    lost(attempts, "a")
+    nodes_of(1, after=module.CHECK_SECONDS)
+    assert (workers, *formed(attempts, "b")) == (2, trial, 1)
+    [first, second] = state(attempts, trial).attempts
+    assert (first.status, first.workers, second.workers) == ("failed", 2, 1)
+    seconds[0] += 30.0
+    lost(attempts, "b")
+    assert state(attempts, trial).worker_seconds() == 2 * 60.0 + 30.0
+
+
+def test_a_group_leaves_at_a_checkpoint_for_room_that_stays_free(attempts, nodes_of):
+    """That is no failure, and no further attempt."""
+    nodes_of(1)
+    trial, _ = formed(attempts, "a")
+    nodes_of(1, 1, after=module.CHECK_SECONDS)
+    assert attempts.asked == []
+    nodes_of(1, 1, free=0, after=module.GROW_SECONDS)  # another job's
+    nodes_of(1, 1, after=module.CHECK_SECONDS)
+    assert attempts.asked == []
+    for _ in range(3):
+        nodes_of(1, 1, after=module.GROW_SECONDS)
+    assert attempts.asked == ["a"]
+    end = End(TrialStatus.FAILED, reason="x", kind="node lost", saved="checkpoint of step 9")
+    attempts.reported("a", end)
+    attempts.completed("a")
+    assert not failures(attempts) and attempts.events.search.told == []
+    assert formed(attempts, "b") == (trial, 2)
+    ended = state(attempts, trial)
+    assert (ended.num_attempts, ended.status) == (1, "running")
+    assert ended.attempts[0].status == "resized"
+    assert ended.attempts[0].reason == "room for more workers; checkpoint of step 9"
+
+
+def test_a_group_has_no_workers_on_a_node_where_its_trial_has_failed(attempts, nodes_of):
+    """It does not leave for room there, either."""
+    nodes_of(1, 2)  # its process is on the first
+    trial, workers = formed(attempts, "a")
+    attempts.reported("a", FAULT)
+    attempts.completed("a")
+    assert (workers, *formed(attempts, "b")) == (3, trial, 2)
+    for _ in range(3):
+        nodes_of(1, 2, after=module.GROW_SECONDS)
+    assert attempts.asked == []
+    for _ in range(3):
+        nodes_of(1, 2, 1, after=module.GROW_SECONDS)
+    assert attempts.asked == ["b"]
+
+
+def test_a_group_that_gets_no_further_workers_waits_for_fewer(attempts, nodes_of):
+    """The others of the cluster may be another job's."""
+    nodes_of(4)
+    trial = begin(attempts, "a")
+    attempts.got_no_workers("a")
+    attempts.completed("a")
+    assert formed(attempts, "b") == (trial, 2)
+    assert state(attempts, trial).num_attempts == 1
 
 
 def test_the_number_of_trials_at_a_time_follows_the_nodes_and_says_so(attempts, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from sweeps.findings import cost
 from sweeps.findings.analysis import analyse
 from sweeps.report.build import write_report
-from sweeps.store.records import sealed
+from sweeps.store.records import State, sealed
 from sweeps.store.sweep_file import Cell, own_digest
+from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.load import load_sweep
-from sweeps.systems.machines import unlike_sides
+from sweeps.systems.machines import hours_on, mean_workers, unlike_sides
 from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
 
 A100 = {"device": "NVIDIA A100-SXM4-80GB", "precision": "bfloat16", "torch": "2.13.0+cu129"}
@@ -83,6 +85,17 @@ def test_hours_are_counted_by_the_kind_of_device(tmp_path, gpus):
         assert rows[device].value == pytest.approx(own / 3600 * 2 * (gpus or 1))
     alike = analyse(load_sweep(sweep_on(tmp_path / "alike", {})))
     assert not [row for row in cost.rows(alike) if "hours" in row.name]
+
+
+def test_the_workers_of_a_trial_are_those_of_each_of_its_parts():
+    rows = [(0, 2, 0.0), (55, 1, 10.0), (80, 4, 40.0)]
+    rows = [dict(zip(("step", "number", "seconds"), row, strict=True)) for row in rows]
+    facts = {"train_seconds": 40.0, "eval_seconds": 5.0, "encoder_tokens": 9, "versions": T4}
+    changed = State("a-seed1", TrialStatus.DONE, facts=facts | {"workers": rows})
+    assert hours_on([changed], {})[T4["device"]] == pytest.approx((20 + 30 + 20) / 3600)
+    assert mean_workers([changed], {"num_workers": "1-4"}) == pytest.approx(70 / 45)
+    before = replace(changed, facts=facts)
+    assert mean_workers([changed, before], {"num_workers": "2"}) == pytest.approx(160 / 90)
 
 
 def test_a_precision_that_is_compared_on_purpose_is_no_finding():

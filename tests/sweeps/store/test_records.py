@@ -226,11 +226,14 @@ def test_what_a_killed_driver_has_used_is_counted_up_to_its_last_touch(
     assert follow_driver(status) is None
     for _ in range(2):  # a second command is killed before it has begun an attempt
         with only_driver(records):
-            assert records.state(NAME).seconds == 3600.0
+            assert records.state(NAME).worker_seconds() == 3600.0
     for one in (status, reader(records)):
         state = one.state(NAME)
-        assert (state.seconds, state.status, state.reason) == (3600.0, "planned", KILLED)
-        assert (one.state("d-seed1").seconds, one.state("d-seed1").status) == (0.0, "failed")
+        assert (state.worker_seconds(), state.status, state.reason) == (3600.0, "planned", KILLED)
+        assert (one.state("d-seed1").worker_seconds(), one.state("d-seed1").status) == (
+            0.0,
+            "failed",
+        )
 
 
 def test_a_storage_that_is_back_after_the_last_touch_is_said_to_be_back(
