@@ -90,3 +90,74 @@ def test_a_drained_node_saves_its_trial_and_gets_no_other(
     undisturbed = run_local(tmp_path / "undisturbed", *words)
     ours, theirs = values_of(sweep.folder), values_of(undisturbed.folder)
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+
+
+ELASTIC = (
+    "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 training.max_steps=1500 "
+    "training.num_epochs=1000 training.validate_every=750 training.precision=fp32 "
+    "model.dropout=0 --tracking-uri none --max-slots 1 --checkpoint-minutes .05"
+).split()
+SOONER = """
+import sys
+from sweeps.launch import command
+from sweeps.ray_engine import attempts
+from sweeps.window_stride import EXPERIMENT
+attempts.GROW_SECONDS = 3.0
+sys.exit(command.main(EXPERIMENT, sys.argv[1:], doc=None))
+"""
+
+
+def results(sweep):
+    """{trial: its result}."""
+    files = sweep.storage.glob("trials/*/result.json")
+    return {file.parent.name: json.loads(file.read_text()) for file in files}
+
+
+def curve(sweep, trial):
+    """{step: (loss, learning rate)}, of the attempt that ended the trial."""
+    lines = (sweep.storage / "trials" / trial / "history.jsonl").read_text().splitlines()
+    points = [point for line in lines for point in json.loads(line)["curve"]]
+    return {point["step"]: (point["loss"], point["learning_rate"]) for point in points}
+
+
+def test_an_elastic_group_goes_on_with_fewer_workers_and_with_more(
+    start_sweep, run_sweep, tmp_path, monkeypatch
+):
+    """Its first trial has 2, 1 and 2 workers; the second has 2, and the bits of a fixed group."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with closing(Machines(2)) as machines:
+        monkeypatch.setenv("RAY_ADDRESS", machines.address)
+        home, words = tmp_path / "elastic", (*ELASTIC, "--num-workers", "1-2")
+        with start_sweep(home, *words, program=["-c", SOONER]) as sweep:
+            wait_for(sweep, lambda: list(home.glob("checkpoints/*/checkpoint")))
+            machines.leave(1)
+            sweep.wait_for("attempt 2")
+            wait_for(sweep, lambda: list(home.glob("trials/*/progress.json")))
+            machines.join()
+            sweep.wait_for("room for more workers")
+            assert sweep.end() == 0, sweep.text
+        fixed = run_sweep(tmp_path / "fixed", *ELASTIC, "--num-workers", "2")
+    ours, theirs = results(sweep), results(fixed)
+    numbers = {trial: [row["number"] for row in one["workers"]] for trial, one in ours.items()}
+    [changed] = [trial for trial, number in numbers.items() if number == [2, 1, 2]]
+    [same] = numbers.keys() - {changed}
+    assert numbers[same] == [2] and ours.keys() == theirs.keys()
+    for file in ("test.run.gz", "dev.run.gz", "per_query.parquet"):
+        one, other = (run.storage / "trials" / same / file for run in (sweep, fixed))
+        assert one.read_bytes() == other.read_bytes()
+    assert curve(sweep, same) == curve(fixed, same)
+    one, other = curve(sweep, changed), curve(fixed, changed)
+    assert one.keys() == other.keys()
+    assert [rate for _, rate in one.values()] == [rate for _, rate in other.values()]
+    first = ours[changed]["workers"][1]["step"]
+    assert all(one[step] == other[step] for step in one if step <= first)
+    apart = {step: abs(one[step][0] - other[step][0]) for step in one}
+    unlike = [step for step in apart if apart[step]]
+    print(ours[changed]["workers"])
+    print(f"equal bits up to step {first}; {len(unlike)} of {len(one)} losses differ,", end=" ")
+    print(f"first at step {unlike[0]}, at most by {max(apart.values()):.1e}")
+    print({name: (ours[changed][name], theirs[changed][name]) for name in ("dev", "test")})
+    assert max(apart[step] for step in one if step <= first + 20) < 1e-4
+    assert ours[changed]["encoder_tokens"] == theirs[changed]["encoder_tokens"]
+    [row] = [row for row in trials_of(sweep.folder).to_dict("records") if row["cell"] in changed]
+    assert row["attempts"] == 2  # a lost one, and one that went on with more workers
