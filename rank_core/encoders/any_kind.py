@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rank_core.encoders.backbone_types import ABSENT, NO_TABLE, RowLayout
 from rank_core.encoders.checkpoint import open_model
+from rank_core.encoders.t5_rerankers import generated_answers
 from rank_core.errors import BadInput
 
 CLASSIFIER = transformers.AutoModelForSequenceClassification
@@ -39,7 +40,9 @@ def loader_of(name: str, config: Any, *, whole: bool) -> Any:
     """The class of transformers that finds the class of a checkpoint. Raises `BadInput` where there
     is none."""
     encoders = transformers.AutoModelForTextEncoding, transformers.AutoModel
-    for loader in (CLASSIFIER,) if whole else encoders:
+    answers = generated_answers(config)
+    scoring = transformers.AutoModelForSeq2SeqLM if answers else CLASSIFIER
+    for loader in (scoring,) if whole else encoders:
         if type(config) in loader._model_mapping:
             return loader
     what = "sequence classifier" if whole else "encoder"
@@ -144,14 +147,26 @@ class AsItIs:
 
     def vectors(self, rows: TokenRows, layers: bool) -> tuple[Tensor, ...]:
         """x_CLH of the last layer, or of embeddings and all `layers`; the logits (L = 1) of a whole
-        classifier."""
+        classifier, and of the answers of one that generates them."""
         inputs = dict(zip(_INPUTS, rows, strict=True))
+        answers = generated_answers(self.config) if self.whole else ()  # type: ignore[attr-defined]
+        if answers:
+            inputs["decoder_input_ids"] = self.first_step(len(rows.ids_CL))
         given = {name: x for name, x in inputs.items() if name in self.takes and x is not None}
         more = {"output_hidden_states": True} if layers else {}
         output = super().forward(**given, **more, return_dict=True)  # type: ignore[misc]
+        if answers:
+            return (output.logits[..., list(answers)],)
         if self.whole:
             return (output.logits[:, None],)
         return (*(output.hidden_states[:-1] if layers else ()), output.last_hidden_state)
+
+    def first_step(self, num_rows: int) -> Tensor:
+        """The token that a decoder starts with."""
+        config = self.config  # type: ignore[attr-defined]
+        start = config.decoder_start_token_id
+        start = config.pad_token_id if start is None else start
+        return torch.full((num_rows, 1), start, device=self.device)  # type: ignore[attr-defined]
 
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -44,6 +44,7 @@ from rank_core.encoders.backbone_types import (
 )
 from rank_core.encoders.checkpoint import (
     CHECKPOINT_FILES,
+    CONFIG,
     LAYOUT_FILE,
     MODULES,
     PICKLED,
@@ -82,6 +83,14 @@ from rank_core.encoders.st_folder import (
     modules_folder,
     read_saved,
     transformer_settings,
+)
+from rank_core.encoders.t5_rerankers import (
+    GENERATES,
+    described_answers,
+    generated_answers,
+    generates,
+    generator_layout,
+    state_answers,
 )
 from rank_core.errors import BadInput
 from rank_core.files import kept_while_unchanged
@@ -131,6 +140,10 @@ def resolve_backbone(name: str) -> Backbone:
     elif (score := decoder_score(name, folder, config)) is not None:
         whole = False
         trained_head, layout = trained_head or "of its output matrix", score.layout
+    elif answers := generated_answers(config):
+        stated = "true_token_id" in read_json(folder / CONFIG, dict)
+        trained_head = described_answers(config, tokenizer, stated=stated)
+        layout = generator_layout(tokenizer, answers)
     elif whole:
         layout = _own_pairs(name, tokenizer, segments, saved, usual)
     elif trained_head:
@@ -168,7 +181,7 @@ def _trained_head(config: Any, parameters: Iterable[str]) -> str:
 
 def classifier_of(config: Any) -> str:
     """The architecture of a checkpoint that scores or classifies texts; "" for others."""
-    kind = "ForSequenceClassification"
+    kind = GENERATES if generated_answers(config) else "ForSequenceClassification"
     return next((str(one) for one in config.architectures or () if one.endswith(kind)), "")
 
 
@@ -200,7 +213,9 @@ def decoder_score(name: str, folder: Path, config: Any) -> LogitScore | None:
 
 def label_rows(config: Any) -> tuple[int, int | None]:
     """The label of a classifier that says relevant, and the other of two: the second, unless the
-    first is called so."""
+    first is called so. Of a generator the answers, in their order."""
+    if answers := generated_answers(config):
+        return 0, 1 if len(answers) > 1 else None
     if config.num_labels == 1:
         return 0, None
     first, second = (str((config.id2label or {}).get(i, "")) for i in (0, 1))
@@ -255,6 +270,8 @@ def _hash_with_modules(name: str, folder: Path, saved: SavedModel, layout: RowLa
     called = transformer_settings(saved.encoder).get(CALLED) and not saved.gives_vectors
     if layout.before_query or layout.before_text or saved.query_prefix or called:
         parts.append(json.dumps(layout))  # rows had other tokens once
+    if answers := generated_answers(load_config(name, folder)):
+        parts.append(json.dumps([answers, layout]))  # by a name that is in no file
     if e5 := e5_name(name, saved.folder):
         parts.append(e5)  # its prompts are in no other file
     if len(parts) == 1:
@@ -468,8 +485,12 @@ def num_parameters(folder: Path) -> int:
 
 @kept_while_unchanged(maxsize=16, folder=1)
 def load_config(name: str, folder: Path) -> Any:
-    """The configuration of a checkpoint; raises `BadInput` for a folder without one."""
-    return open_config(name, folder)
+    """The configuration of a checkpoint, with the answers of a T5 that is a reranker; raises
+    `BadInput` for a folder without one."""
+    config = open_config(name, folder)
+    if generates(config):
+        state_answers(name, folder, config, load_tokenizer(folder).get_vocab())
+    return config
 
 
 def checkpoint_folder(name: str, *, copied: bool = False) -> Path:

@@ -13,6 +13,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -225,6 +226,11 @@ def open_tokenizer(folder: Path, **more: Any) -> Any:
             )
             tokenizer("a text")
     except Exception as error:  # of any kind: of Rust, of missing keys
+        if path.suffix == ".model" and find_spec("sentencepiece") is None:
+            raise BadInput(
+                f"{path} is read by a package that is not installed: pip install sentencepiece, or "
+                f"save the tokenizer's fast form beside it, which has a {TOKENIZER}"
+            ) from None
         kind = f"tokenizer_class {shown(settings.get('tokenizer_class'))}{_without_code(settings)}"
         raise damaged(path, f"is not a tokenizer ({_reason(error)}; {kind})") from None
     if not hasattr(tokenizer, "backend_tokenizer"):
@@ -385,16 +391,17 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
     except Exception as error:  # of any kind, from a class of transformers
         raise _no_model(folder, "makes no model", error) from None
     base = f"{getattr(model, 'base_model_prefix', '')}."
-    missing = 0
+    there = set[str]()
     for key, shape in own.items():
         names = (key, base + key, key.removeprefix(base))
         found = next((stored[name] for name in names if name in stored), None)
         if found is not None and found != shape:
             raise _other_size(folder, key, found, shape)
-        missing += found is None
+        there |= {key} if found is not None else set()
     _require_counted(folder, [*own], [*stored], base)
+    missing = own.keys() - there.union(*(names for names in _tied(model) if there & names))
     # Names may have changed in ways that transformers knows: it decides, where there is memory.
-    numbers = [sum(map(math.prod, sizes.values())) for sizes in (own, stored)]
+    numbers = [sum(p.numel() for p in model.parameters()), sum(map(math.prod, stored.values()))]
     if missing and numbers[0] <= 2 * numbers[1]:
         require_all(name, open_model(type(model), folder, copy.deepcopy(config), **more)[1])
     elif missing:
@@ -403,6 +410,14 @@ def check_weights(name: str, folder: Path, loader: Any, config: Any, **more: Any
             f"makes a model of {numbers[0]:,} weights, and {numbers[1]:,} are stored",
         )
     return model
+
+
+def _tied(model: nn.Module) -> list[set[str]]:
+    """The names of each parameter; one of several names is stored under any of them."""
+    names = dict[int, set[str]]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
+    return [*names.values()]
 
 
 def _require_counted(folder: Path, own: list[str], stored: list[str], base: str) -> None:

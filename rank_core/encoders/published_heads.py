@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.encoders.any_kind import LabelScore, vector_size
+from rank_core.encoders.any_kind import LabelScore, loader_of, vector_size
 from rank_core.encoders.backbone_types import (
     ANY,
     OWN_FIRST_TOKEN,
@@ -51,6 +51,12 @@ from rank_core.encoders.module_chain import (
     save_modules,
 )
 from rank_core.encoders.st_folder import Unread
+from rank_core.encoders.t5_rerankers import (
+    UNKNOWN,
+    described_score,
+    generated_answers,
+    generates,
+)
 from rank_core.errors import BadInput
 
 OTHER_TASKS = re.compile("entail|contradict|neutral|positive|negative|duplicate", re.IGNORECASE)
@@ -105,7 +111,7 @@ def head_problem(backbone: Backbone) -> str:
     if backbone.chain is not None:
         return backbone.chain.unread
     score = decoder_score(backbone.name, backbone.folder, config)
-    if score is not None and not score.classifies:
+    if generated_answers(config) or (score is not None and not score.classifies):
         return ""
     if problem := saved_with(backbone.folder).row_problem:
         return problem
@@ -149,7 +155,7 @@ def check_head(backbone: Backbone) -> None:
         _chain_head(backbone, 0.0)
     elif not type_of(backbone.kind).causal or is_read_whole(backbone):
         config = copy.deepcopy(load_config(backbone.name, backbone.folder))
-        loader = transformers.AutoModelForSequenceClassification
+        loader = loader_of(backbone.name, config, whole=True)
         check_weights(backbone.name, backbone.folder, loader, config)
 
 
@@ -213,6 +219,21 @@ def is_read_whole(backbone: Backbone) -> bool:
     if backbone.chain is not None or not reads_whole(config):
         return False
     return decoder_score(backbone.name, backbone.folder, config) is None
+
+
+def unread_generator(backbone: Backbone) -> str:
+    """How a T5 that generates text would be read as a reranker, behind a semicolon; "" for all
+    other backbones."""
+    config = load_config(backbone.name, backbone.folder)
+    return f"; {UNKNOWN}" if generates(config) and not generated_answers(config) else ""
+
+
+def generated_score(backbone: Backbone) -> str:
+    """How others score a T5 reranker, in a sentence; "" for all other backbones."""
+    config = load_config(backbone.name, backbone.folder)
+    if not generated_answers(config):
+        return ""
+    return described_score(config, load_tokenizer(backbone.folder))
 
 
 def new_head_problem(backbone: Backbone) -> str:

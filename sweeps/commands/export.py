@@ -12,12 +12,15 @@ from typing import Any
 from safetensors import SafetensorError
 
 from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import described, license_of, resolve_backbone
+from rank_core.encoders.published_heads import generated_score
 from rank_core.errors import BadInput, unknown
 from rank_core.export.folder import portable, require_new, write_model
 from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
-from rank_core.models import model_class
+from rank_core.models import model_class, trains
+from rank_core.models.ranker import uses_checkpoint_head
 from rank_core.parsing import parsed_json
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
@@ -414,6 +417,7 @@ def _write(
         chosen.mix,
         license_of(backbone),
         described(backbone),
+        _scored(config, backbone),
         repository_of(args.to),
     )
     noted = run / "interpolation.json"  # the weights that Birch chose on dev
@@ -430,6 +434,13 @@ def _write(
         precision=args.precision or "",
     )
     return about
+
+
+def _scored(config: TrialConfig, backbone: Backbone) -> str:
+    """How others score the encoder of a model with the head of a T5 reranker; "" for others."""
+    kind = model_class(config.model.name)
+    keeps = trains(kind) and uses_checkpoint_head(kind, backbone, config.model.head)
+    return generated_score(backbone) if keeps else ""
 
 
 def _unmeasured(config: TrialConfig, result: Result, args: argparse.Namespace) -> str:

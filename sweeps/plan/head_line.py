@@ -1,13 +1,17 @@
 """What becomes of the trained head of a published reranker: a line of plan and report."""
 
+from rank_core.encoders.published_heads import unread_generator
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from sweeps.plan.plan import Plan
 
 
 def used_head(plan: Plan) -> str:
-    """What the models of a plan do with the head of its checkpoint; "" without one."""
+    """What the models of a plan do with the head of its checkpoint, and how a T5 that has none may
+    be one; "" for others without one."""
     users, others = _models(plan)
+    if not _head(plan):
+        return unread_generator(plan.inputs.backbone)
     parts = [f"scores the chunks of {', '.join(users)}"] * bool(users) + [_unused(others)] * bool(
         others
     )

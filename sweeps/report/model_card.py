@@ -30,6 +30,7 @@ class CardFacts:
     first_stage: FirstStageMix | None = None  # of a system "+BM25"
     license: str = ""  # of the backbone, by its own card
     encoder: str = ""  # what the backbone is, in words
+    scored: str = ""  # how others score its encoder with its head, in words
     repository: str = ""  # ORG/NAME on the Hugging Face Hub, if the card is for it
 
 
@@ -129,7 +130,7 @@ def _usage(facts: CardFacts) -> str:
         text = f"{fetch}\n\n{text}\n\nThe sweep's report is `report/index.html`."
     cut = facts.config.chunking
     if not facts.is_cross_encoder:
-        return text
+        return f"{text}\n\n{markdown_text(facts.scored)}" if facts.scored else text
     text += "\n\nIt is also a `CrossEncoder` of sentence-transformers (5.4 or later), "
     if not model_class(facts.config.model.name).first_chunk_only:
         return text + (

@@ -70,6 +70,7 @@ LATE = {
     ("sweeps.plan.options", "rank_core.data.load"): "brings in pandas, which no help needs",
     ("sweeps.serving", "rank_core.encoders.backbones"): "torch, which no help needs",
     ("sweeps.serving", "rank_core.encoders.checkpoint"): "torch, which no help needs",
+    ("sweeps.serving", "rank_core.encoders.published_heads"): "torch, which no help needs",
     ("rank_core.data.made.stdlib_docstrings", "rank_core.children"): "runs as a script alone",
     ("rank_core.data.made.stdlib_docstrings", "rank_core.parsing"): "runs as a script alone",
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",

@@ -27,6 +27,7 @@ from sweeps.tracking.view import _text
 from tests.golden.cases import CASES
 
 SWEEPS = ("quickstart", "confirmation", "race_with_eliminated", "damaged", "serving")
+SCORED = "A chunk's score is a logit."
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 
@@ -42,7 +43,8 @@ def card(analysis: Analysis) -> str:
         "backbone": {"name": "tiny", "content_hash": "b"}, "command": "ranksweep run",
         "test": {}, "seed": 1, "chosen": "best on dev", "dev": 0.5, "trial": "t", "versions": {},
     }  # fmt: skip
-    return model_card(analysis, CardFacts(TrialConfig(), about, False, "ranksweep export"))
+    facts = CardFacts(TrialConfig(), about, False, "ranksweep export", scored=SCORED)
+    return model_card(analysis, facts)
 
 
 @pytest.mark.parametrize("case", SWEEPS)
@@ -68,6 +70,7 @@ def test_every_way_out_of_a_sweep_has_the_sentence(case: str, tmp_path: Path) ->
         "Python": repr(sweep),
     }
     assert {name: says(text, said) for name, text in ways.items()} == dict.fromkeys(ways, True)
+    assert says(ways["model card"], SCORED)
 
 
 def test_a_comparison_has_the_sentence(tmp_path: Path) -> None:
