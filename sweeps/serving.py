@@ -39,6 +39,12 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     from rank_core.encoders.published_heads import unread_generator
 
     settings = base.settings()
+    if base.model.name == "late-interaction":
+        raise BadInput(
+            "serving puts one score of each chunk together, and late-interaction has one for each "
+            "token of the query: a file such as docs/examples/late_windows.toml compares its "
+            "windows, each scored as it is (training.num_epochs=0)"
+        )
     for name, value in FIXED.items():
         if settings[name] != value:
             raise BadInput(
@@ -55,7 +61,8 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
         raise BadInput(
             f"serving needs a trained reranker, and backbone {backbone.name} has no ranking head "
             f"(model.head={base.model.head}); `ranksweep run chunk_size` is for an embedding "
-            f"model, `ranksweep run window_stride` trains a head{unread_generator(backbone)}"
+            "model, docs/examples/late_windows.toml for one of late interaction, `ranksweep run "
+            f"window_stride` trains a head{unread_generator(backbone)}"
         )
     chunking = base.chunking
     around = chunking.max_query_tokens + backbone.layout.num_tokens

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -85,10 +86,14 @@ def test_the_answer_is_exported_and_ranks_as_measured(served, reranker_folder, t
 
 
 def test_an_embedding_model_is_sent_to_the_sweep_of_chunk_sizes(tmp_path):
-    base = TrialConfig()
-    backbone = replace(resolve_backbone("tiny-docs"), trained_head=None, folder=tmp_path)
+    base, ours = TrialConfig(), resolve_backbone("tiny-docs")
+    shutil.copy(ours.folder / "config.json", tmp_path)
+    backbone = replace(ours, trained_head=None, folder=tmp_path)
     with pytest.raises(BadInput, match="`ranksweep run chunk_size` is for an embedding model"):
         grid(base.override(FIXED), backbone)
+    late = {**FIXED, "model.name": "late-interaction"}
+    with pytest.raises(BadInput, match=r"score of each chunk .* docs/examples/late_windows\.toml"):
+        grid(base.override(late), backbone)
 
 
 @pytest.mark.parametrize(

@@ -176,3 +176,22 @@ def test_sweeps_and_files_share_the_defaults_of_a_backbone(tmp_path, own_cache, 
         assert plan.base.training.precision == SETTINGS["training.precision"]
     made = [path for path in own_cache.rglob("*") if path.suffix == ".safetensors"]
     assert made == [], "a plan trains nothing"
+
+
+def test_windows_of_a_late_interaction_model_as_it_is(planned, write, tmp_path):
+    """A bare encoder has no projection: nothing is trained, so that its head would be drawn."""
+    text = (EXAMPLES / "late_windows.toml").read_text().replace("128", "48").replace("64", "24")
+    with pytest.raises(BadInput, match=r"late-interaction over backbone .* would rank at random"):
+        planned(write(text))
+    found, _ = planned(write(text.replace("num_epochs = 0", "num_epochs = 1")))
+    cells = [
+        (cell.config.model.maxsim, cell.config.chunking.window, cell.config.chunking.stride)
+        for cell in found.cells
+    ]
+    assert cells == [
+        ("", 48, 48),
+        ("", 24, 24),
+        ("", 48, 24),
+        ("window", 24, 24),
+        ("window", 48, 24),
+    ]
