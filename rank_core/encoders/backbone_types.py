@@ -20,6 +20,9 @@ POOLINGS = ("cls", "mean", "last")
 NO_TABLE = 32_768
 """Tokens of a row for encoders with relative positions, which only memory limits."""
 
+NAMED_PROMPT = "@"
+"""Before the name of a prompt in config_sentence_transformers.json, in place of its text."""
+
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 

@@ -16,7 +16,15 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING
 
-from rank_core.encoders.backbone_types import ANY, NO_TABLE, TYPES, Backbone, kind_of, type_of
+from rank_core.encoders.backbone_types import (
+    ANY,
+    NAMED_PROMPT,
+    NO_TABLE,
+    TYPES,
+    Backbone,
+    kind_of,
+    type_of,
+)
 from rank_core.encoders.backbones import (
     EXPORT_FILE,
     checkpoint_folder,
@@ -157,8 +165,8 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
             saved.folder,
             task=saved.task,
             name=name,
-            query_prompt=query_prompt or "",
-            document_prompt=document_prompt or "",
+            query_prompt=named_prompt(name, {}, query_prompt or ""),
+            document_prompt=named_prompt(name, {}, document_prompt or ""),
             pooling="mean",
             similarity="cosine",
             position_step=_position_step(name, saved),
@@ -225,10 +233,14 @@ def read_embedder(
         raise BadInput(f"{name} {other}; an embedding model gives one vector for a text")
     _require_known(name, saved)
     prompts, notes = _prompts(name, saved)
+    query, document = (
+        stated if prompt is None else named_prompt(name, dict(saved.prompts), prompt)
+        for stated, prompt in zip(prompts, (query_prompt, document_prompt), strict=True)
+    )
     own = {
         "name": name,
-        "query_prompt": prompts[0] if query_prompt is None else query_prompt,
-        "document_prompt": prompts[1] if document_prompt is None else document_prompt,
+        "query_prompt": query,
+        "document_prompt": document,
         "similarity": _similarity(saved),
         "position_step": _position_step(name, saved),
         "notes": (*saved.notes, *notes),
@@ -348,6 +360,18 @@ def _similarity(saved: SavedModel) -> str:
         kind = f"similarity_fn_name in {saved.folder / MODEL_SETTINGS}"
         raise unknown(kind, stated, SIMILARITIES)
     return stated
+
+
+def named_prompt(name: str, prompts: Mapping[str, str], prompt: str) -> str:
+    """A prompt that is given: `@NAME` is the one of this name in a folder's `prompts`, any other
+    text itself. Raises `BadInput` for an unknown name."""
+    if not prompt.startswith(NAMED_PROMPT):
+        return prompt
+    key = prompt.removeprefix(NAMED_PROMPT)
+    if key not in prompts:
+        known = f"known: {', '.join(sorted(prompts))}" if prompts else "its folder names none"
+        raise BadInput(f"{name} has no prompt of the name {shown(key)} ({prompt}); {known}")
+    return prompts[key]
 
 
 def width_behind(facts: Embedder, modules: ModuleStack, hidden_size: int, pooling: str) -> int:

@@ -20,7 +20,7 @@ from rank_core.encoders.backbones import (
     saved_with,
 )
 from rank_core.encoders.checkpoint import CONFIG, damaged
-from rank_core.encoders.embedder import Embedder, encoder_problem, read_trained
+from rank_core.encoders.embedder import Embedder, encoder_problem, named_prompt, read_trained
 from rank_core.encoders.module_chain import Dense, Normalize, module_layer
 from rank_core.encoders.st_folder import (
     EXPANSION,
@@ -154,7 +154,11 @@ def read_multi_vector(
     except Unread as reason:
         raise BadInput(f"{name} is a late-interaction model that is not read: {reason}") from None
     given = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    own = {key: prompt for key, prompt in given.items() if prompt is not None}
+    own = {
+        key: named_prompt(name, dict(saved.prompts), prompt)
+        for key, prompt in given.items()
+        if prompt is not None
+    }
     return replace(found, texts=replace(found.texts, **own))
 
 

@@ -111,7 +111,8 @@ class Model:
     pool: str = added("", "pooling of token vectors: cls, mean or last; empty: the backbone's")
     query_prompt: str = added(
         AS_STATED,
-        "text before a query: `auto`: as the folder of the embedding model says; empty: none",
+        "text before a query: `auto`: as the folder of the embedding model says; `@NAME`: the one "
+        "of its prompts that has this name; empty: none",
     )
     document_prompt: str = added(AS_STATED, "text before a chunk: as `model.query_prompt`")
     truncate_dim: int = added(

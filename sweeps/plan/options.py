@@ -11,10 +11,11 @@ from typing import Any
 from rank_core.checkpoints.weights import SWEEP, cell_trials
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
+from rank_core.encoders.backbone_types import NAMED_PROMPT
 from rank_core.errors import BadInput, shown
 from rank_core.lines import beside
 from rank_core.records import SPLITS
-from rank_core.settings.config import FILES, parse_setting, setting_types
+from rank_core.settings.config import AS_STATED, FILES, parse_setting, setting_types
 from sweeps.plan.flags import (
     FLAGS,
     MOST_SEEDS,
@@ -41,6 +42,8 @@ MOST_POINTS = 10_000
 """The limit of a grid: more would take hours to plan."""
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose value is a list: their commas do not make a grid."""
+PROMPTS = ("model.query_prompt", "model.document_prompt")
+"""Settings whose value is a text, whose commas make a grid between names of prompts alone."""
 TEST_ON = "evaluation.test_on"
 SPLIT_OF = re.compile(rf"(.+):({'|'.join(SPLITS)})")  # msmarco-document:dev
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
@@ -399,6 +402,11 @@ def typed_settings(words: Sequence[str]) -> dict[str, str]:
     return typed
 
 
+def _names_prompt(text: str) -> bool:
+    """Whether a value of a prompt is no text of its own."""
+    return text in (AS_STATED, "") or text.startswith(NAMED_PROMPT)
+
+
 def _settings(
     words: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Range]]:
@@ -410,6 +418,8 @@ def _settings(
         if name == "seed":
             raise BadInput("seeds must be given with --seeds or --num-seeds, not with seed=")
         texts = [text] if name in LISTS else OUTSIDE_BRACKETS.split(text)
+        if name in PROMPTS and not all(map(_names_prompt, texts)):
+            texts = [text]
         if span := parse_range(name, text):
             ranges[name] = span
         elif len(texts) > 1:

@@ -239,6 +239,19 @@ def test_prompts_that_encode_document_leaves_out_are_named(library, tmp_path):
     assert note.startswith("Its prompts passage are not used, as in encode_query and")
 
 
+def test_a_prompt_may_be_given_by_its_name(library, tmp_path):
+    path = saved(library, tmp_path, prompts={"query": "w1 ", "fact": "w2 ", "none": ""})
+    facts = read_embedder(path, query_prompt="@fact", document_prompt="@none")
+    assert (facts.query_prompt, facts.document_prompt) == ("w2 ", "")
+    assert read_embedder(path, query_prompt="fact").query_prompt == "fact"
+    unknown = r"has no prompt of the name 'ask' \(@ask\); known: document, fact, none, query"
+    with pytest.raises(BadInput, match=unknown):
+        read_embedder(path, document_prompt="@ask")
+    plain = saved(library, tmp_path / "plain")
+    with pytest.raises(BadInput, match=r"has no prompt of the name 'ask'"):
+        read_embedder(plain, query_prompt="@ask")
+
+
 def test_the_hash_is_of_all_that_changes_a_vector(library, tmp_path):
     path = saved(library, tmp_path, dense=True)
     load = EmbeddingModel.load
