@@ -7,9 +7,12 @@ Cells: every window up to the model's limit x overlap (0, 12.5, 25, 50%) x windo
 sentences or anywhere x the title before each chunk or not, where documents have titles. The
 baseline is the document cut at the model's limit. The best is fused with BM25, by interpolation
 and by reciprocal ranks.
+Several values of model.truncate_dim (dimensions), model.stored (fp32, int8, binary) or of a prompt
+give every cell with each of them: `model.truncate_dim=0,128 model.stored=fp32,int8`.
 Size: no training and no seeds; the whole collection is embedded once for each cell, and a chunk
-that several cells share, or that an earlier sweep had, once in all. Dev queries choose the answer,
-test queries test it; `chunking.json` states it for an index.
+that several cells share, or that an earlier sweep had, once in all, for all dimensions and stored
+precisions. Dev queries choose the answer, test queries test it; `chunking.json` states it for an
+index.
 Expected: far above the cut document where answers are far inside; the overlaps differ little.
 """
 
@@ -83,7 +86,13 @@ EXPERIMENT = Experiment(
     name="chunk_size",
     question="Which chunk size and overlap for the embedding model that I have?",
     swept=("chunking.window", "chunking.overlap", "chunking.snap", "chunking.title"),
-    crossed=("training.precision",),
+    crossed=(
+        "training.precision",
+        "model.query_prompt",
+        "model.document_prompt",
+        "model.truncate_dim",
+        "model.stored",
+    ),
     grid=grid,
     label=label,
     defaults=DEFAULTS,

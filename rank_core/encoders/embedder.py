@@ -110,15 +110,24 @@ class Embedder(SavedModel):
 
     def content_hash(self) -> str:
         """16 hex digits that identify the weights, the configuration and the tokenizer."""
+        return self.content_hashes()[0]
+
+    def content_hashes(self) -> tuple[str, str]:
+        """(`content_hash`, the same of all that decides the vectors of documents before dimensions
+        are cut)."""
         folders = dict.fromkeys((self.folder, self.encoder))
         for folder in self.module_folders:
             folders |= dict.fromkeys([folder, *filter(Path.is_dir, folder.rglob("*"))])
         for folder in [*folders]:
             folders |= dict.fromkeys(_base_of(folder))
+        parts = [content_hash(folder) for folder in sorted(folders)]
+        of_documents = replace(self, query_prompt="", truncate_dim=None)
+        return self._hash(parts), of_documents._hash(parts)
+
+    def _hash(self, parts: list[str]) -> str:
         facts = {name: getattr(self, name) for name in HASHED}
         if self.position_step > 1:  # all other vectors keep their hash
             facts["position_step"] = self.position_step
-        parts = [content_hash(folder) for folder in sorted(folders)]
         text = json.dumps([parts, facts], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

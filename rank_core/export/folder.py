@@ -99,7 +99,7 @@ FORMAT = 3
 LATER = frozenset(
     "chunking.overlap chunking.snap chunking.title evaluation.evidence evaluation.runtime "
     "evaluation.test_alpha evaluation.test_on model.document_prompt model.query_prompt "
-    "model.maxsim model.truncate_dim".split()
+    "model.maxsim model.stored model.truncate_dim".split()
 )
 """Settings that the first folders of this format lack; their defaults do what was done then."""
 _PLACE = re.compile(

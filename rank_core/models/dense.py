@@ -34,6 +34,8 @@ VECTORS = (
     "evaluation.runtime",
 )
 """The settings that decide the vector of a text."""
+INDEXED = (*VECTORS, "model.stored", "evaluation.evidence")
+"""The settings of an index but those of its chunks."""
 
 
 def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
@@ -72,14 +74,13 @@ class DenseChunks(ListRanker):
     )
     family = "dense retrieval"
     retrieves = True
-    options = OF_FOLDER
+    options = (*OF_FOLDER, "stored")
     reads: ClassVar[tuple[str, ...]] = (
-        *VECTORS,
+        *INDEXED,
         "chunking.window",
         "chunking.overlap",
         "chunking.snap",
         "chunking.title",
-        "evaluation.evidence",
     )
 
     def __init__(self, config: TrialConfig, workdir: Path) -> None:
@@ -114,12 +115,14 @@ class DenseChunks(ListRanker):
         only: Sequence[str] | None = None,
     ) -> DenseIndex:
         """The index of a collection, or of the documents with the ids of `only`, not embedded yet.
-        Raises `BadInput` for titles and evidence that the collection has not."""
+        Raises `BadInput` for titles and evidence that the collection has not, and for signs that
+        are compared by a distance."""
         asked_evidence(config, inputs.collection)  # refused before anything is embedded
         model = embedding_model(config, device)
         cutting = cls.cutting(config, model.max_window)
         cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting, only)
-        return DenseIndex(model, chosen_documents(inputs.collection, only), cuts)
+        documents = chosen_documents(inputs.collection, only)
+        return DenseIndex(model, documents, cuts, config.model.stored)
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
@@ -175,7 +178,7 @@ class DenseDocument(DenseChunks):
 
     label = "Dense, cut"
     paper = "Karpukhin et al. 2020"
-    reads: ClassVar[tuple[str, ...]] = (*VECTORS, "evaluation.evidence")
+    reads: ClassVar[tuple[str, ...]] = INDEXED
 
     @classmethod
     def cutting(cls, config: TrialConfig, limit: int) -> Cutting:

@@ -49,6 +49,8 @@ class EmbeddingModel:
     chain: str  # its modules, in words
     notes: tuple[str, ...]  # what a plan says about the reading, in sentences
     content_hash: str  # of weights, configuration, prompts, dimensions and precision
+    vectors_hash: str  # of all that decides the vectors of `encode_whole`
+    all_dimensions: int  # of which `dimensions` are kept
     device: torch.device
     _encode: Callable[[list[str], bool], Singles]  # of texts; whether they are queries
 
@@ -82,6 +84,7 @@ class EmbeddingModel:
         openvino = _openvino(precision, runtime, autocast, place, documents)
         reader = text_reader(facts, place, autocast, trust_code=trust_code, openvino=openvino)
         kept_dim = kept_dimensions(facts, reader.dimensions)
+        named, of_documents = facts.content_hashes()
         model = cls(
             name=path,
             tokenizer=reader.tokenizer,
@@ -92,9 +95,11 @@ class EmbeddingModel:
             similarity=facts.similarity,
             chain=facts.described,
             notes=_notes(facts, reader.unread, trust_code=trust_code),
-            content_hash=_hash(facts.content_hash(), kept_dim, autocast, openvino),
+            content_hash=_hash(named, kept_dim, autocast, openvino),
+            vectors_hash=_hash(of_documents, reader.dimensions, autocast, openvino),
+            all_dimensions=reader.dimensions,
             device=place,
-            _encode=lambda texts, queries: reader.encode(texts, queries)[:, :kept_dim],
+            _encode=reader.encode,
         )
         for prompt in (facts.query_prompt, facts.document_prompt):
             if model.length_of(prompt) >= model.max_length:
@@ -125,13 +130,17 @@ class EmbeddingModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Singles:
         """vector_QD of queries, each with the prompt before it."""
-        return self._vectors(list(texts), queries=True)
+        return self._vectors(list(texts), queries=True)[:, : self.dimensions]
 
     def encode_documents(
         self, texts: Sequence[str], titles: Sequence[str] | None = None
     ) -> Singles:
         """vector_ND of documents or chunks, each with the prompt before it. A title comes between
         both, followed by a space."""
+        return self.encode_whole(texts, titles)[:, : self.dimensions]
+
+    def encode_whole(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Singles:
+        """The same in all dimensions."""
         if titles is not None:
             pairs = zip(titles, texts, strict=True)
             texts = [f"{title} {text}" if title else text for title, text in pairs]
@@ -141,7 +150,7 @@ class EmbeddingModel:
         if wrong := next((text for text in texts if not isinstance(text, str)), None):
             raise BadInput(f"an embedding model reads texts, got {shown(wrong)}")
         if not texts:
-            return np.zeros((0, self.dimensions), np.float32)
+            return np.zeros((0, self.all_dimensions), np.float32)
         blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
         return np.concatenate([self._encode(block, queries) for block in blocks])
 

@@ -233,6 +233,7 @@ class LibraryReader(TextReader):
                     local_files_only=True,
                     model_kwargs={"dtype": torch.float32},
                 )
+            self.model.truncate_dim = None  # whoever reads the vectors cuts them
             own = self.model.tokenizer
             self.max_length = min(self.model.max_seq_length or NO_LIMIT, NO_LIMIT)
             [vector] = self.model.encode_document(["a text"], show_progress_bar=False)

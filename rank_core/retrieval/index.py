@@ -21,12 +21,25 @@ from rank_core.lines import beside
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
 from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
+from rank_core.retrieval.stored import (
+    BINARY,
+    FP32,
+    INT8,
+    Ranges,
+    binary_codes,
+    binary_values,
+    int8_codes,
+    int8_values,
+    ranges_of,
+    vector_bytes,
+)
 from rank_core.retrieval.vectors import Text, Vectors, VectorStore
 from rank_core.units import size_text
 
 SCORES = 1 << 24
 """Scores of a block: queries times chunks."""
 FEWEST = 1024  # chunks of a block
+CODED = 8192  # vectors that are coded at once
 TIMED = 50  # queries whose time is measured
 
 
@@ -34,8 +47,8 @@ class TextModel(Protocol):
     """What an index needs of an embedding model; `EmbeddingModel` is one."""
 
     @property
-    def content_hash(self) -> str:
-        """What names its vectors."""
+    def vectors_hash(self) -> str:
+        """What names the vectors of `encode_whole`."""
 
     @property
     def device(self) -> torch.device:
@@ -43,7 +56,11 @@ class TextModel(Protocol):
 
     @property
     def dimensions(self) -> int:
-        """The size of a vector."""
+        """The size of a vector: how many of the first of `all_dimensions` are kept."""
+
+    @property
+    def all_dimensions(self) -> int:
+        """The size of a vector of `encode_whole`."""
 
     @property
     def max_length(self) -> int:
@@ -60,10 +77,8 @@ class TextModel(Protocol):
     def encode_queries(self, texts: Sequence[str]) -> Singles:
         """vector_QD of queries."""
 
-    def encode_documents(
-        self, texts: Sequence[str], titles: Sequence[str] | None = None
-    ) -> Singles:
-        """vector_ND of texts, each behind its title."""
+    def encode_whole(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Singles:
+        """vector_ND of texts, each behind its title, in all dimensions."""
 
     def scores(self, query_QD: Singles, document_ND: Singles) -> Singles:
         """score_QN."""
@@ -76,14 +91,15 @@ class IndexCost:
     documents: int
     vectors: int
     dimensions: int
+    stored: str  # the precision of the vectors
     characters: int  # of a chunk, the median without each document's last
     tokens: int  # that the encoder reads to build it, with special tokens and prompt
     embedded_tokens: int  # of these, read by this trial: the rest was known
 
     @property
     def bytes(self) -> int:
-        """The size of its vectors in fp32."""
-        return 4 * self.vectors * self.dimensions
+        """The size of its vectors as they are stored."""
+        return self.vectors * vector_bytes(self.stored, self.dimensions)
 
     def record(self) -> dict[str, Any]:
         """All figures for JSON."""
@@ -94,17 +110,26 @@ class IndexCost:
 
 
 class DenseIndex:
-    """The chunks of `documents` and their vectors. In a process group every worker embeds and
-    searches its share of the documents, and all of them get the results."""
+    """The chunks of `documents` and their vectors, which a search reads as they are `stored`: fp32,
+    int8 or binary. In a process group every worker embeds and searches its share of the documents,
+    and all of them get the results. Raises `BadInput` for signs that are compared by a distance."""
 
     def __init__(
         self,
         model: TextModel,
         documents: Mapping[str, str],
         cuts: CutTable,
+        stored: str = FP32,
     ) -> None:
+        if stored == BINARY and model.similarity not in ("cosine", "dot"):
+            raise BadInput(
+                "model.stored=binary needs a model that compares vectors by cosine or dot, got "
+                f"one that compares them by {model.similarity}"
+            )
         self.model, self.cuts, self._documents = model, cuts, documents
-        self._store = VectorStore(model.content_hash)
+        self.stored = stored
+        self._ranges: Ranges | None = None  # of int8
+        self._store = VectorStore(model.vectors_hash)
         rank, workers = distributed.world()
         bounds = np.arange(workers + 1) * len(cuts) // workers
         ends = np.searchsorted(cuts.offsets, bounds)  # a document belongs to one worker
@@ -118,9 +143,9 @@ class DenseIndex:
         return int(self._read(np.asarray(self.cuts.tokens)).sum())
 
     @property
-    def num_bytes(self) -> int:
-        """The size of all vectors in fp32."""
-        return 4 * len(self.cuts) * self.model.dimensions
+    def vector_bytes(self) -> int:
+        """The size of a vector as it is stored."""
+        return vector_bytes(self.stored, self.model.dimensions)
 
     @property
     def cost(self) -> IndexCost:
@@ -130,6 +155,7 @@ class DenseIndex:
             documents=self.cuts.num_documents,
             vectors=len(self.cuts),
             dimensions=self.model.dimensions,
+            stored=self.stored,
             characters=self.cuts.median_characters(),
             tokens=self.encoder_tokens,
             embedded_tokens=int(embedded),
@@ -164,7 +190,7 @@ class DenseIndex:
         `BadInput` where the disk has no room for them."""
         keys = self._keys()
         missing = self._store.missing(keys)
-        need, free = 4 * len(missing) * self.model.dimensions, _free_bytes()
+        need, free = 4 * len(missing) * self.model.all_dimensions, _free_bytes()
         if need > free:
             raise BadInput(
                 f"{len(missing):,} vectors need {size_text(need)}, and {cache_root()} has "
@@ -179,12 +205,14 @@ class DenseIndex:
         return self._store.open(keys)
 
     def _size_line(self, missing: int) -> str:
-        text = f"index: {len(self.cuts):,} vectors, {self.num_bytes:,} bytes; {missing:,} to embed"
+        num_bytes = self.vector_bytes * len(self.cuts)
+        text = f"index: {len(self.cuts):,} vectors, {num_bytes:,} bytes; {missing:,} to embed"
         return text + ("" if self.fits_memory else "; larger than memory, searched from the disk")
 
     @property
     def fits_memory(self) -> bool:
-        """Whether this worker's vectors fit in half of the machine's memory."""
+        """Whether this worker's vectors, which a search reads in fp32, fit in half of the machine's
+        memory."""
         num_bytes = 4 * (self._end - self._start) * self.model.dimensions
         return num_bytes <= memory_bytes() / 2
 
@@ -222,7 +250,7 @@ class DenseIndex:
         for start in range(0, len(texts), size):
             some = texts[start : start + size]
             titles = [text.title for text in some] if any(text.title for text in some) else None
-            parts.append(self.model.encode_documents([text.text for text in some], titles))
+            parts.append(self.model.encode_whole([text.text for text in some], titles))
         return np.concatenate(parts)
 
     def search(self, queries: Singles, *, depth: int, num_chunks: int = 0) -> Found:
@@ -237,6 +265,8 @@ class DenseIndex:
         return found
 
     def _scoring(self, query_QD: Singles) -> Scoring:
+        if self.stored == INT8 and self._ranges is None:
+            self._ranges = self._all_ranges()  # every worker, also one without documents
         if self.model.similarity != "cosine":
             return lambda block: self.model.scores(query_QD, block)
         unit_QD = unit(query_QD)
@@ -263,8 +293,33 @@ class DenseIndex:
         return self._block(0, self._end - self._start)
 
     def _block(self, start: int, end: int) -> Singles:
-        vector_ND = self.vectors.block(start, end)
+        """The vectors of some of this worker's chunks, as a search reads them."""
+        vector_ND = self._exact(start, end)
+        if self.stored != FP32:
+            for first in range(0, len(vector_ND), CODED):
+                some = slice(first, first + CODED)
+                vector_ND[some] = self._as_stored(vector_ND[some])
+        return vector_ND
+
+    def _exact(self, start: int, end: int) -> Singles:
+        vector_ND = self.vectors.block(start, end, self.model.dimensions)
         return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
+
+    def _as_stored(self, vector_ND: Singles) -> Singles:
+        if self._ranges is not None:
+            return int8_values(int8_codes(vector_ND, self._ranges), self._ranges)
+        return binary_values(binary_codes(vector_ND), vector_ND.shape[1])
+
+    def _all_ranges(self) -> Ranges:
+        """The ranges of the vectors of all workers."""
+        count, dimensions = self._end - self._start, self.model.dimensions
+        starts = range(0, count, CODED)
+        blocks = (self._exact(first, min(first + CODED, count)) for first in starts)
+        parts = distributed.gather(ranges_of(blocks, dimensions))
+        return Ranges(
+            np.min([own.low_D for own in parts], axis=0),
+            np.max([own.high_D for own in parts], axis=0),
+        )
 
     def scores_of(self, query_D: Singles, rows: Iterable[int]) -> list[float]:
         """The scores of documents, by their places in the collection, for the vector of a query;

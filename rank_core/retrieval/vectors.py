@@ -40,7 +40,7 @@ class Text(NamedTuple):
 
 
 class VectorStore:
-    """The vectors of one model, which `model` names by its content."""
+    """The vectors of documents by one model, which `model` names by all that decides them."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -128,13 +128,15 @@ class Vectors:
     def __len__(self) -> int:
         return len(self._shard_N)
 
-    def block(self, start: int, end: int) -> Singles:
-        """vector_ND of the texts [start, end), in memory."""
+    def block(self, start: int, end: int, dimensions: int | None = None) -> Singles:
+        """vector_ND of the texts [start, end), in memory; the first `dimensions` of them if
+        given."""
         shard_N, row_N = self._shard_N[start:end], self._row_N[start:end]
         used = np.unique(shard_N)
-        size = _mapped(self._shards[used[0]]).shape[1] if len(used) else 0
+        whole = _mapped(self._shards[used[0]]).shape[1] if len(used) else 0
+        size = whole if dimensions is None else dimensions
         vector_ND = np.empty((len(shard_N), size), np.float32)
         for number in used.tolist():
             of_shard = shard_N == number
-            vector_ND[of_shard] = _mapped(self._shards[number])[row_N[of_shard]]
+            vector_ND[of_shard] = _mapped(self._shards[number])[row_N[of_shard], :size]
         return vector_ND

@@ -25,6 +25,8 @@ from rank_core.settings.checks import (
 from rank_core.settings.training import INT8, Training
 
 RUNTIMES = ("auto", "torch", "openvino")
+STORED = ("fp32", "int8", "binary")
+"""Precisions of the vectors of an index."""
 
 __all__ = [
     "Chat",
@@ -116,7 +118,15 @@ class Model:
     )
     document_prompt: str = added(AS_STATED, "text before a chunk: as `model.query_prompt`")
     truncate_dim: int = added(
-        0, "dimensions of a vector that are kept; 0: as the folder says, else all", rule=">=0"
+        0,
+        "first dimensions of a vector that are kept; 0: as the folder says, else all",
+        rule=">=0",
+    )
+    stored: str = added(
+        "fp32",
+        "precision of the vectors of an index: fp32, int8 (256 steps for each dimension) or binary "
+        "(its sign); the query stays in fp32",
+        rule=STORED,
     )
     maxsim: str = added(
         "",

@@ -29,10 +29,11 @@ def index_lines(plan: Plan) -> Iterator[PlanLine]:
         )
     for label in dict.fromkeys((ordered[0], ordered[-1])):
         index = indexes[label]
-        size = f"{about}{index.vectors:,} vectors, {index.num_bytes:,} bytes in fp32 ({label})"
+        size = f"{about}{index.vectors:,} vectors, {index.num_bytes:,} bytes in "
+        size += f"{index.index.stored} ({label})"
         larger = f"; larger than half of this machine's memory of {memory_bytes():,} bytes: it is "
         larger += "searched from the disk"
-        yield "index", size + (larger if index.num_bytes > memory_bytes() / 2 else "")
+        yield "index", size + (larger if index.searched_bytes > memory_bytes() / 2 else "")
     alone = sum(index.encoder_tokens for index in indexes.values())
     unread = sum(unread_tokens((c.cell, c.config, c.inputs) for c in cells).values())
     yield (

@@ -18,6 +18,15 @@ from sweeps.plan.reference import Reference
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
 """Settings that every default label shows; backbones where there are several."""
+VALUE_TEXTS = {
+    "model.truncate_dim": "dims {}",
+    "model.stored": "stored {}",
+    "model.query_prompt": "query prompt {}",
+    "model.document_prompt": "document prompt {}",
+}
+"""{setting that may cross all points: its value in a label}; of the others the value alone."""
+EMPTY = {"0": "all", "": "none"}
+"""The values of these that stand for no number and no text."""
 RESERVED = ("trials", "checkpoints", "prepared", "artifacts")
 """Folders of a storage that hold no sweep."""
 Settings = Mapping[str, Any]
@@ -120,7 +129,7 @@ class Experiment:
         """The name of a cell."""
         settings = config.settings()
         parts = [self.label(config) if self.label else model_and_windows(config)]
-        parts += [value_text(settings[name]) for name in self.crossed if name in self.swept]
+        parts += [_crossed(name, settings[name]) for name in self.crossed if name in self.swept]
         beside = os.path.join(os.path.dirname(self.source), "")
         for name in self.swept:
             text = value_text(settings[name])
@@ -131,6 +140,12 @@ class Experiment:
                 short = name.rpartition(".")[2].replace("_learning_rate", " rate")
                 parts.append(f"{short} {text}")
         return ", ".join(parts)
+
+
+def _crossed(name: str, value: Any) -> str:
+    """The value of a setting that crosses all points, in a label."""
+    text = value_text(value)
+    return VALUE_TEXTS[name].format(EMPTY.get(text, text)) if name in VALUE_TEXTS else text
 
 
 def value_text(value: Any) -> str:

@@ -90,7 +90,12 @@ class IndexSample:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all vectors in fp32."""
+        """The size of all vectors as they are stored."""
+        return self.vectors * self.index.vector_bytes
+
+    @property
+    def searched_bytes(self) -> int:
+        """The memory of a search, which reads them in fp32."""
         return 4 * self.vectors * self.index.model.dimensions
 
     @property
@@ -131,7 +136,7 @@ def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str,
     for cell, config, inputs in cells:
         if model_class(config.model.name).retrieves:
             sample = index_of(config, inputs)
-            model = sample.index.model.content_hash
+            model = sample.index.model.vectors_hash
             earlier = known.get(model, np.zeros(0, KEY))
             tokens, keys = sample.index.unread(earlier)
             found[cell] = round(sample.scale * tokens)

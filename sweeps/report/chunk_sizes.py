@@ -1,7 +1,7 @@
 """A sweep over chunk sizes: what its indexes cost, the evidence within a reader's budget, and
 `chunking.json`, which states the choice for an index."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,31 +27,57 @@ from sweeps.report.table import Table, TableCell, table, table_row
 from sweeps.systems.choice import Choice
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
 from sweeps.systems.load import in_clusters
-
-BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+from sweeps.terminal.notation import decisive_p, difference_text, number, percent
 
 
 def sizes_beside(analysis: Analysis, cell: str) -> list[CellComparison]:
-    """A cell against the cut document and the sizes in common use."""
+    """A cell against the cut document, the sizes in common use, stored as it is, and its own
+    vectors as they are stored in full."""
     sweep = analysis.sweep
-    rivals = [sweep.baseline, *_usual_cells(sweep.indexes)]
-    matrix = analysis.cell_scores.tested[sweep.primary]
+    full = full_of(sweep.indexes).get(cell, cell)
+    rivals = [sweep.baseline, *_usual_cells(sweep.indexes, sweep.indexes[cell].form), full]
+    return _compared(analysis, [(cell, own) for own in dict.fromkeys(rivals) if own != cell])
+
+
+def _compared(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> list[CellComparison]:
+    tests, matrix = analysis.sweep.tests, analysis.cell_scores.tested[analysis.sweep.primary]
     return compare_pairs(
         matrix,
-        [(cell, rival) for rival in dict.fromkeys(rivals) if rival != cell],
-        correction=sweep.tests.correction,
-        alpha=sweep.tests.alpha,
-        deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
+        pairs,
+        correction=tests.correction,
+        alpha=tests.alpha,
+        deterministic=[cell for cell in analysis.sweep.deterministic if cell in matrix.cells],
     )
 
 
-def _usual_cells(indexes: Mapping[str, IndexFacts]) -> list[str]:
+def _usual_cells(indexes: Mapping[str, IndexFacts], form: tuple[int, str]) -> list[str]:
     return [
         cell
         for usual in USUAL
         for cell, facts in indexes.items()
-        if facts.is_plain and (facts.window, facts.overlap) == usual
+        if facts.is_plain and (facts.window, facts.overlap) == usual and facts.form == form
     ]
+
+
+def full_of(indexes: Mapping[str, IndexFacts]) -> dict[str, str]:
+    """{index: the one that stores the same vectors in the most bytes} of those that store them in
+    fewer."""
+    full: dict[str, str] = {}
+    groups: dict[str, list[str]] = {}
+    for cell, facts in indexes.items():
+        groups.setdefault(repr(facts.of_its_chunks), []).append(cell)
+    for cells in groups.values():
+        most = max(cells, key=lambda cell: indexes[cell].figures["bytes"])
+        full |= {cell: most for cell in cells if cell != most}
+    return full
+
+
+def losses(analysis: Analysis) -> list[CellComparison]:
+    """Each index that stores its vectors in fewer bytes against the one that stores them in full,
+    one family."""
+    scored = analysis.cell_scores.tested[analysis.sweep.primary].cells
+    pairs = full_of(analysis.sweep.indexes).items()
+    return _compared(analysis, [pair for pair in pairs if {*pair} <= {*scored}])
 
 
 def _precision(analysis: Analysis, facts: IndexFacts) -> str:
@@ -81,8 +107,35 @@ def tables(analysis: Analysis) -> list[Table]:
     """What the indexes cost, and the evidence that a reader gets."""
     if not analysis.sweep.indexes:
         return []
-    shown = evidence_table(analysis)
-    return [cost_table(analysis), *([shown] if shown else [])]
+    shown = (stored_table(analysis), cost_table(analysis), evidence_table(analysis))
+    return [one for one in shown if one]
+
+
+def stored_table(analysis: Analysis) -> Table | None:
+    """What fewer bytes lose; None where all vectors are stored in one form."""
+    sweep, rows = analysis.sweep, []
+    for loss in losses(analysis):
+        own, full = (sweep.indexes[cell].figures["bytes"] for cell in (loss.system, loss.baseline))
+        rows.append(
+            [
+                sweep.label(loss.system),
+                size_text(own),
+                percent(own / full),
+                number(loss.mean_system, sweep.digits),
+                difference_text(loss, sweep.digits),
+                decisive_p(loss),
+            ]
+        )
+    if not rows:
+        return None
+    heading = "index", "bytes", "of full", sweep.primary, "difference", "p"
+    words = (
+        "Against the same vectors in the most bytes that were tested. Fewer dimensions are the "
+        "first ones; int8 has 256 steps between the least and the largest value of a dimension, "
+        "binary its sign; the query stays in fp32, and every vector is scored. Intervals hold for "
+        "all rows at once."
+    )
+    return table(heading, rows, title="What vectors in fewer bytes lose", caption=words)
 
 
 def cost_table(analysis: Analysis) -> Table:
@@ -90,23 +143,25 @@ def cost_table(analysis: Analysis) -> Table:
     rows = []
     for cell, facts in analysis.sweep.indexes.items():
         figures = facts.figures
-        sizes = [size_text(figures["bytes"] * size // 4) for size in BYTES.values()]
         rows.append(
             [
                 analysis.sweep.label(cell),
                 f"{figures['vectors_per_document']:.1f}",
-                *sizes,
+                f"{facts.form[0]:,}",
+                facts.stored,
+                size_text(figures["bytes"]),
                 f"{figures['tokens'] / 1e6:.2f} M",
                 f"{figures['ms_per_query']:.1f}",
                 f"{figures['ms_per_query_p95']:.1f}",
             ]
         )
-    heading = "index", "vectors/doc", *BYTES, "tokens", "ms/query", "p95"
+    heading = "index", "vectors/doc", "dims", "stored", "bytes", "tokens", "ms/query", "p95"
     read, alone = tokens_read(analysis.sweep.indexes)
     words = (
-        "Bytes of the vectors alone; encoder tokens to build the index; milliseconds of a query, "
-        "its vector and an exact search, median and 95th percentile of up to 50 queries one by "
-        f"one, on the machine of the trial. The sweep read {read / 1e6:.2f} million tokens for "
+        "Bytes of the vectors alone, as they are stored; encoder tokens to build the index; "
+        "milliseconds of a query, its vector and an exact search in fp32, whatever is stored, "
+        "median and 95th percentile of up to 50 queries one by one, on the machine of the trial. "
+        f"The sweep read {read / 1e6:.2f} million tokens for "
         f"indexes of {alone / 1e6:.2f} million together: chunks that several share, or that were "
         "stored, are read once."
     )
@@ -178,11 +233,24 @@ def results(analysis: Analysis) -> dict[str, Any]:
             "cell": cell,
             "label": sweep.label(cell),
             **facts.figures,
+            "stored": facts.stored,
             "evidence": {str(budget): own[cell] for budget, own in means.items() if cell in own},
         }
         for cell, facts in sweep.indexes.items()
     ]
-    return {"indexes": rows}
+    own = [(loss, loss.in_family) for loss in losses(analysis)]
+    stored = [
+        {
+            "cell": loss.system,
+            "full": loss.baseline,
+            "difference": loss.delta,
+            "low": in_family.ci_low,
+            "high": in_family.ci_high,
+            "p": loss.p_both_adjusted,
+        }
+        for loss, in_family in own
+    ]
+    return {"indexes": rows} | ({"stored": stored} if stored else {})
 
 
 def chunking(analysis: Analysis) -> dict[str, Any]:
@@ -204,6 +272,7 @@ def chunking(analysis: Analysis) -> dict[str, Any]:
         title_before_chunk=settings["chunking.title"],
         largest_window=figures["largest_window"],
         dimensions=figures["dimensions"],
+        stored=facts.stored,
         similarity=figures["similarity"],
         query_prompt=figures["query_prompt"],
         document_prompt=figures["document_prompt"],

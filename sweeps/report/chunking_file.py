@@ -43,14 +43,14 @@ class Measured:
     measure: str
     split: str
     chosen_on: str  # the split that chose the size
-    precision: str  # of the vectors
+    precision: str  # in which the vectors were computed
     queries: int
     clusters: int
     mean: float
     level: float  # of the intervals
     over: Mapping[str, Gain]
     vectors_per_document: float
-    bytes: int  # of the index in fp32
+    bytes: int  # of the index, as its vectors are stored
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class ChunkingFile:
     ends_at_sentences: bool
     title_before_chunk: bool
     largest_window: int  # tokens of a document that the model reads
-    dimensions: int
+    dimensions: int  # the first of a vector, which are stored
+    stored: str  # fp32, int8 or binary; the query stays in fp32
     similarity: str
     query_prompt: str
     document_prompt: str

@@ -15,7 +15,7 @@ from sweeps.findings.analysis import Analysis
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.choice import Choice, over_limits
 from sweeps.systems.chunk_sizes import usual_label
-from sweeps.systems.costs import VECTORS, costs_of
+from sweeps.systems.costs import OF_INDEX, VECTORS, costs_of
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import ONE_RUN, difference_text, names_text, p_text, signed
@@ -259,11 +259,11 @@ def _cheaper_text(analysis: Analysis, choice: Choice, cheaper: str, loses: float
         return ""
     sweep, costs = analysis.sweep, costs_of(analysis.sweep)
     saved = f"{100 * (1 - costs.of[cheaper] / costs.of[choice.system]):.0f}%"
-    does = (  # "Chunks of 120 tokens need ...", "MaxP 48/32 reads ..."
-        f"need {saved} fewer vectors" if costs.unit == VECTORS else f"reads {saved} fewer tokens"
-    )
+    several = costs.unit in OF_INDEX  # "Chunks of 120 tokens need ...", "MaxP 48/32 reads ..."
+    what = OF_INDEX.get(costs.unit, "tokens")
+    does = f"{'need' if several else 'reads'} {saved} fewer {what}"
     if loses <= sweep.tests.margin:
-        verb = "are" if costs.unit == VECTORS else "is"
+        verb = "are" if several else "is"
         limit = f"{verb} at most {max(loses, 0.0):.{sweep.digits}f} worse"
     else:
         limit = f"may be up to {loses:.{sweep.digits}f} worse"
@@ -275,7 +275,7 @@ def cost_text(said: Headline) -> str:
     if not said.cost:
         return ""
     digits = 1 if said.cost_unit == VECTORS else 0
-    verb = "needs" if said.cost_unit == VECTORS else "reads"
+    verb = "needs" if said.cost_unit in OF_INDEX else "reads"
     text = f"It {verb} {said.cost:,.{digits}f} {said.cost_unit}"
     if said.milliseconds is not None:
         text = f"{text.removesuffix(' per query')} and takes {said.milliseconds:,.2g} ms per query"
@@ -293,7 +293,9 @@ def called(analysis: Analysis, name: str, *, starts: bool = False) -> str:
         return sweep.label(name)
     facts = sweep.indexes[name]
     if facts.window is None:
-        text = f"documents cut at {facts.figures['largest_window']} tokens"
+        cut = f"cut at {facts.figures['largest_window']}"
+        rest = sweep.label(name).removeprefix(cut)  # how its vectors are stored
+        text = f"documents {cut}{rest or ' tokens'}"
     elif sweep.label(name) != usual_label(facts.window, facts.overlap):
         text = f"chunks of {sweep.label(name)}"  # which says the rest in few words
     else:

@@ -13,6 +13,8 @@ from sweeps.store.sweep_file import Cell
 
 USUAL = ((512, 0.0), (256, 0.5))
 """Windows and overlaps in common use."""
+OF_FORM = ("model.truncate_dim", "model.stored")
+"""The settings of the form in which vectors are stored."""
 
 
 def usual_label(window: int, overlap: float) -> str:
@@ -51,9 +53,19 @@ class IndexFacts:
         return not (self.settings["chunking.snap"] or self.settings["chunking.title"])
 
     @property
-    def cost(self) -> tuple[int, int]:
-        """The bytes of the index, then the tokens to build it: what a cheaper one has less of."""
-        return int(self.figures["bytes"]), int(self.figures["tokens"])
+    def stored(self) -> str:
+        """The precision of the vectors."""
+        return str(self.figures.get("stored", "fp32"))  # sweeps of 0.4 do not say it
+
+    @property
+    def form(self) -> tuple[int, str]:
+        """The dimensions and the precision of a vector."""
+        return int(self.figures["dimensions"]), self.stored
+
+    @property
+    def of_its_chunks(self) -> dict[str, Any]:
+        """The settings without those of the stored form: equal for indexes of the same vectors."""
+        return {name: v for name, v in self.settings.items() if name not in OF_FORM}
 
 
 def index_facts(

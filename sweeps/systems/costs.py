@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from sweeps.systems.load import Sweep
 
 PER_DOCUMENT, PER_QUERY = "encoder tokens per document", "encoder tokens per query"
-VECTORS = "vectors per document"
+VECTORS, BYTES = "vectors per document", "bytes per document"
+OF_INDEX = {VECTORS: "vectors", BYTES: "bytes"}
+"""{unit of an index: what it counts}."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,14 @@ class UseCosts:
 
 
 def costs_of(sweep: "Sweep") -> UseCosts:
-    """The vectors of an index; for chunks that are put together the encoder tokens of a query; else
-    the encoder tokens of a document."""
+    """The vectors of an index, or their bytes where they are stored in several forms; for chunks
+    that are put together the encoder tokens of a query; else the encoder tokens of a document."""
     milliseconds: dict[str, float] = {}
     if sweep.indexes:
         figures = {cell: own.figures for cell, own in sweep.indexes.items()}
-        unit = VECTORS
-        known = {cell: float(own["vectors_per_document"]) for cell, own in figures.items()}
+        unit, known = VECTORS, {c: float(own["vectors_per_document"]) for c, own in figures.items()}
+        if len({index.form for index in sweep.indexes.values()}) > 1:
+            unit, known = BYTES, {c: own["bytes"] / own["documents"] for c, own in figures.items()}
         milliseconds = {cell: float(own["ms_per_query"]) for cell, own in figures.items()}
     elif sweep.serving:
         rows = dict(zip(sweep.serving.of, sweep.serving.rows, strict=True))

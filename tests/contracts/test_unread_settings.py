@@ -88,6 +88,7 @@ CASES = [
         query_prompt=("auto", "find: "),
         document_prompt=("auto", "text: "),
         truncate_dim=(0, 3),
+        stored=("fp32", "binary"),
     ),
     *cases(
         "chunking",

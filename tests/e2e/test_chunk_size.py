@@ -3,6 +3,7 @@ follow; killed, resumed and repeated."""
 
 import gzip
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -173,18 +174,63 @@ def backbone_of(ran):
     return json.loads(config.read_text())["model.backbone"]
 
 
-@pytest.mark.slow
-def test_a_second_sweep_embeds_nothing_and_a_larger_one_what_is_new(
-    run_local, tmp_path, monkeypatch
-):
-    read = []
-    encode = EmbeddingModel.encode_documents
+def count_texts(monkeypatch, read):
+    """Adds every text that is embedded to `read`."""
+    encode = EmbeddingModel.encode_whole
 
     def counted(self, texts, titles=None):
         read.extend(texts)
         return encode(self, texts, titles)
 
-    monkeypatch.setattr(EmbeddingModel, "encode_documents", counted)
+    monkeypatch.setattr(EmbeddingModel, "encode_whole", counted)
+
+
+@pytest.mark.slow
+def test_dimensions_and_precisions_are_cells_over_one_embedding(
+    run_local, with_spans, tmp_path, monkeypatch
+):
+    read = []
+    count_texts(monkeypatch, read)
+    one = ("--tracking-uri", "none", "chunking.window=32", "chunking.overlap=0", "chunking.snap=no")
+    plain = run_local(tmp_path / "plain", *one, experiment=EXPERIMENT)
+    assert len(read) == len({*read}) > 0
+    read.clear()
+    forms = ("model.truncate_dim=0,8", "model.stored=fp32,int8,binary")
+    ran = run_local(tmp_path / "results", *one, *forms, experiment=EXPERIMENT)
+    assert read == []
+    before, after = ({c.cell for c in load_sweep(own.folder).cells} for own in (plain, ran))
+    assert before < after, "a cell in full is the trial that it was"
+    results = json.loads((ran.folder / "report" / "results.json").read_text())
+    rows = {row["label"]: row for row in results["indexes"]}
+    full = rows["32/0%, dims all, stored fp32"]
+    for (dims, size), stored, each in (
+        (own, *precision)
+        for own in (("all", full["dimensions"]), ("8", 8))
+        for precision in (("fp32", 4), ("int8", 1), ("binary", 1 / 8))
+    ):
+        row = rows[f"32/0%, dims {dims}, stored {stored}"]
+        assert (row["dimensions"], row["stored"]) == (size, stored)
+        assert (
+            row["bytes"] == math.ceil(each * size) * row["vectors"] == each * size * row["vectors"]
+        )
+    assert {row["full"] for row in results["stored"]} == {full["cell"]}
+    assert len(results["stored"]) == 5 and all(0 <= row["p"] <= 1 for row in results["stored"])
+    assert "What vectors in fewer bytes lose" in (ran.folder / "report" / "index.html").read_text()
+    assert "bytes in fp32" in ran.text and "bytes in binary" in ran.text
+    chosen = next(c for c in results["indexes"] if c["cell"] == results["choice"]["cell"])
+    stated = json.loads((ran.folder / "report" / "chunking.json").read_text())
+    assert [stated[key] for key in ("dimensions", "stored")] == [
+        chosen[key] for key in ("dimensions", "stored")
+    ]
+    assert stated["measured"]["bytes"] == chosen["bytes"]
+
+
+@pytest.mark.slow
+def test_a_second_sweep_embeds_nothing_and_a_larger_one_what_is_new(
+    run_local, tmp_path, monkeypatch
+):
+    read = []
+    count_texts(monkeypatch, read)
     whole = run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT)
     assert len(read) == len({*read}) > 0  # no chunk twice, though cells share some
     rows = json.loads((whole.folder / "report" / "results.json").read_text())["indexes"]
@@ -203,7 +249,7 @@ def test_killed_three_times_it_gives_the_same_runs(run_local, tmp_path, monkeypa
     whole = runs_of(run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT))
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "another-cache"))
     monkeypatch.setattr(vectors, "SHARD", 16)
-    encode, read = EmbeddingModel.encode_documents, []
+    encode, read = EmbeddingModel.encode_whole, []
 
     def dies(self, texts, titles=None):
         read.extend(texts)
@@ -211,7 +257,7 @@ def test_killed_three_times_it_gives_the_same_runs(run_local, tmp_path, monkeypa
             raise KeyboardInterrupt
         return encode(self, texts, titles)
 
-    monkeypatch.setattr(EmbeddingModel, "encode_documents", dies)
+    monkeypatch.setattr(EmbeddingModel, "encode_whole", dies)
     for _ in range(3):
         run_local(tmp_path / "killed", *WORDS, experiment=EXPERIMENT, code=130)
     resumed = run_local(tmp_path / "killed", *WORDS, experiment=EXPERIMENT)
@@ -245,6 +291,9 @@ def test_two_workers_on_ray_share_the_documents(run_local, run_sweep, tmp_path):
         (["chunking.stride=20"], "nothing in these cells reads chunking.stride"),
         (["training.num_epochs=1"], "training.num_epochs=0 must hold"),
         (["--model", "maxp"], "model.name=dense must hold"),
+        (["model.truncate_dim=500"], "truncate_dim must be from 1 to"),
+        (["model.stored=int4"], "did you mean int8? Known: binary, fp32, int8"),
+        (["model.query_prompt=@ask"], "has no prompt of the name 'ask' (@ask)"),
         (["chunking.overlap=1"], "0 <= chunking.overlap < 1 must hold"),
     ],
 )

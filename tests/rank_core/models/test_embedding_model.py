@@ -252,6 +252,30 @@ def test_a_prompt_may_be_given_by_its_name(library, tmp_path):
         read_embedder(plain, query_prompt="@ask")
 
 
+def test_one_embedding_serves_all_dimensions_and_query_prompts(library, tmp_path):
+    """Whatever changes no vector of a document in all its dimensions."""
+    path, load = saved(library, tmp_path, prompts=PROMPTS, normalize=True), EmbeddingModel.load
+    first = load(path, device="cpu")
+    for loading in ({"truncate_dim": 5}, {"query_prompt": "w1 "}):
+        model = load(path, device="cpu", **loading)
+        assert model.vectors_hash == first.vectors_hash and model.content_hash != first.content_hash
+        np.testing.assert_array_equal(model.encode_whole(TEXTS), first.encode_whole(TEXTS))
+        assert model.encode_documents(TEXTS).shape[1] == model.dimensions
+    for loading in ({"document_prompt": "w1 "}, {"precision": "bf16"}):
+        assert load(path, device="cpu", **loading).vectors_hash != first.vectors_hash
+    plain = load(saved(library, tmp_path / "plain"), device="cpu")
+    assert plain.vectors_hash == plain.content_hash, "vectors stored before keep their names"
+
+
+def test_the_library_leaves_the_dimensions_to_whoever_reads_the_vectors(library, tmp_path):
+    path = saved(library, tmp_path, **CHAINS["prompts left out"], truncate_dim=5)
+    model = EmbeddingModel.load(path, device="cpu")
+    assert read_embedder(path).library and (model.dimensions, model.all_dimensions) == (5, 16)
+    assert model.encode_whole(TEXTS).shape[1] == 16
+    assert differences(library, path) < BAR
+    assert differences(library, path, truncate_dim=9) < BAR
+
+
 def test_the_hash_is_of_all_that_changes_a_vector(library, tmp_path):
     path = saved(library, tmp_path, dense=True)
     load = EmbeddingModel.load

@@ -16,7 +16,8 @@ class Counting:
 
     max_length: int = 34
     dimensions: int = 32
-    content_hash: str = "counting"
+    all_dimensions: int = 32
+    vectors_hash: str = "counting"
     similarity: str = "dot"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     read: list[str] = field(default_factory=list)
@@ -31,9 +32,9 @@ class Counting:
         return load_tokenizer(resolve_backbone("tiny-docs").folder)
 
     def encode_queries(self, texts: Sequence[str]) -> Any:
-        return np.stack([self._vector(text) for text in texts])
+        return np.stack([self._vector(text) for text in texts])[:, : self.dimensions]
 
-    def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Any:
+    def encode_whole(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Any:
         titled = [f"{title} " for title in titles] if titles else [""] * len(texts)
         whole = [title + text for title, text in zip(titled, texts, strict=True)]
         if len(self.read) + len(whole) > self.fails_after:
@@ -46,5 +47,5 @@ class Counting:
 
     def _vector(self, text: str) -> Any:
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"][: self.max_length - 2]
-        places = np.array(ids, dtype=np.int64) * 7919 % self.dimensions
-        return np.bincount(places, minlength=self.dimensions).astype(np.float32)
+        places = np.array(ids, dtype=np.int64) * 7919 % self.all_dimensions
+        return np.bincount(places, minlength=self.all_dimensions).astype(np.float32)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
+from rank_core.retrieval.stored import vector_bytes
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.schema import schema_text
 from sweeps.findings.scores import ScoreViews
@@ -20,22 +21,26 @@ from sweeps.systems.chunk_sizes import IndexFacts
 from sweeps.systems.clusters import Clusters
 
 QUERIES = 40
-NOISE = np.random.default_rng(1).normal(0, 0.02, (6, QUERIES))
+NOISE = np.random.default_rng(1).normal(0, 0.02, (7, QUERIES))
 LABELS = {"cut": "cut at 512", "usual": "256/50%", "large": "512/0%", "small": "128/0%"}
+LABELS |= {"small int8": "128/0%, stored int8", "small 4": "128/0%, dims 4"}
+LABELS |= {"usual int8": "256/50%, stored int8"}
 
 
-def facts(window, overlap, vectors, *, limit=512, **settings):
+def facts(window, overlap, vectors, *, limit=512, dimensions=8, stored="fp32", **settings):
     ends = {"chunking.snap": False, "chunking.title": False} | settings
+    ends |= {"model.truncate_dim": dimensions % 8, "model.stored": stored}
     own = {"chunking.window": window or 150, "chunking.overlap": overlap, **ends}
     ignored = () if window else ("chunking.window", "chunking.overlap")
     figures = {
         "largest_window": limit,
         "vectors_per_document": vectors / 10,
-        "bytes": 4 * 8 * vectors,
+        "bytes": vectors * vector_bytes(stored, dimensions),
         "tokens": 100 * vectors,
         "embedded_tokens": 60 * vectors,
         "characters": 5 * (window or limit),
-        "dimensions": 8,
+        "dimensions": dimensions,
+        "stored": stored,
         "similarity": "cosine",
         "query_prompt": "",
         "document_prompt": "",
@@ -146,6 +151,44 @@ def test_chunking_json_has_tokens_and_characters():
     schema.validate(json.loads(json_text(stated)))
     assert not schema.is_valid(stated | {"chunk_tokens": "256"})
     assert not schema.is_valid(stated | {"chunk_size": 256})
+
+
+def test_vectors_in_fewer_bytes_are_compared_with_the_same_in_full():
+    own = INDEXES | {
+        "small int8": facts(128, 0.0, 70, stored="int8"),
+        "small 4": facts(128, 0.0, 70, dimensions=4),
+        "usual int8": facts(256, 0.5, 80, stored="int8"),
+    }
+    test = TEST | {"small int8": 0.095, "small 4": -0.1, "usual int8": 0.0}
+    analysis = analysis_of(test, dev={**test, "small int8": 0.5}, indexes=own)
+    lost = {loss.system: loss for loss in chunk_sizes.losses(analysis)}
+    assert {name: loss.baseline for name, loss in lost.items()} == {
+        "small int8": "small",
+        "small 4": "small",
+        "usual int8": "usual",
+    }
+    means = analysis.cell_scores.plain["nDCG@10"].scores
+    assert lost["small 4"].delta == pytest.approx((means["small 4"] - means["small"]).mean())
+    assert lost["small 4"].p_both_adjusted < 0.001 < lost["small int8"].p_both_adjusted
+    beside = [gain.baseline for gain in chunk_sizes.sizes_beside(analysis, "small int8")]
+    assert beside == ["cut", "usual int8", "small"], "stored alike, and the same chunks in full"
+    shown, costs = chunk_sizes.tables(analysis)
+    rows = {row.cells[0].text: [cell.text for cell in row.cells[1:3]] for row in shown.rows}
+    assert rows["128/0%, stored int8"] == ["560 B", "25%"]
+    assert rows["128/0%, dims 4"] == ["1.1 KiB", "50%"]
+    cells = {row.cells[0].text: [cell.text for cell in row.cells[2:5]] for row in costs.rows}
+    assert cells["128/0%, stored int8"] == ["8", "int8", "560 B"]
+    assert [row["cell"] for row in chunk_sizes.results(analysis)["stored"]] == [*lost]
+    stated = chunk_sizes.chunking(analysis)
+    assert (stated["dimensions"], stated["stored"]) == (8, "int8")
+    assert stated["measured"]["bytes"] == 560
+    assert set(stated["measured"]["over"]) == {"cut at 512", "256/50%, stored int8", "128/0%"}
+
+
+def test_vectors_in_one_form_lose_nothing():
+    analysis = analysis_of(TEST, dev=TEST)
+    assert chunk_sizes.losses(analysis) == [] and "stored" not in chunk_sizes.results(analysis)
+    assert [shown.title for shown in chunk_sizes.tables(analysis)] == ["What an index costs"]
 
 
 @pytest.mark.parametrize(("clusters", "alike"), [(None, False), (4, True)])

@@ -6,16 +6,20 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.retrieval.cuts import cut_texts
+from rank_core.retrieval.index import unit
+from rank_core.retrieval.stored import binary_codes, int8_codes, ranges_of
 from rank_core.settings.config import Chunking
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial-embeddings.md"
-FIRST, OURS, *OTHERS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+FIRST, OURS, *OTHERS, STORES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 TEXT = "Open the file. Read each line of it! Then close the file, and return its lines. " * 40
 STATED = {
     "chunk_tokens": 24,
@@ -23,6 +27,7 @@ STATED = {
     "chunk_characters": 100,
     "overlap_characters": 25,
     "dimensions": 384,
+    "stored": "fp32",
     "similarity": "cosine",
 }
 
@@ -100,3 +105,26 @@ def test_every_named_store_has_its_lines(names):
     assert names["mapping"]["properties"]["chunks"]["properties"]["vector"]["dims"] == 384
     exec(postgres, names)
     assert "vector(384)" in names["table"] and "<=> %s" in names["search"]
+    with pytest.raises(AssertionError):  # it has no such precision
+        exec(postgres, names | {"chunk": STATED | {"stored": "int8"}})
+
+
+@pytest.mark.parametrize("stored", ["fp32", "int8", "binary"])
+def test_the_lines_of_sentence_transformers_store_the_tested_vectors(stored, names):
+    pytest.importorskip("sentence_transformers", minversion="6.2")
+    exec(OURS, names)
+    names["chunk"] = STATED | {"stored": stored, "dimensions": 16}
+    own = str(resolve_backbone("tiny-docs").folder)
+    in_fp32 = "size, model_kwargs={'dtype': 'float32'})"  # the shipped weights are in fp16
+    lines = STORES.replace("sentence-transformers/all-MiniLM-L6-v2", own)
+    exec(lines.replace("size)", in_fp32), names)
+    model = EmbeddingModel.load("tiny-docs", truncate_dim=16, device="cpu")
+    vector_ND = unit(model.encode_documents(names["chunks"]))
+    found = names["stored"].astype(np.float32)
+    if stored == "fp32":
+        np.testing.assert_allclose(found, vector_ND, atol=1e-5)
+    elif stored == "int8":
+        codes = int8_codes(vector_ND, ranges_of([vector_ND], 16)).astype(int)
+        assert np.abs(codes - found).max() <= 1, "a rounding apart"
+    else:
+        np.testing.assert_array_equal(binary_codes(vector_ND), (found + 128).astype(np.uint8))

@@ -187,11 +187,18 @@ def test_an_index_is_called_by_its_chunks_and_costs_its_vectors(tmp_path: Path) 
         ignored = ["chunking.window"] * (window is None)
         settings = {**plain, "chunking.window": window, "chunking.overlap": overlap}
         figures = {"largest_window": 512, "vectors_per_document": 9.0 - at, "ms_per_query": 1.5}
+        figures |= {"dimensions": 8, "bytes": 4 * (9 - at) * 8 * 10, "documents": 10}
         indexes[cells[at][0]] = IndexFacts({**settings, "ignored": ignored}, figures)
     said = headline(replace(found, sweep=replace(found.sweep, indexes=indexes)))
     assert said.sentence.startswith("Use chunks of 128 tokens, overlap 50% with BM25: nDCG@10 ")
     assert (said.cost, said.cost_unit, said.milliseconds) == (8.0, "vectors per document", 1.5)
     assert cost_text(said) == "It needs 8.0 vectors per document and takes 1.5 ms per query."
+    last = indexes["w256-2"]
+    small = replace(last, figures={**last.figures, "stored": "int8", "bytes": 7 * 8 * 10})
+    indexes["w256-2"] = small
+    said = headline(replace(found, sweep=replace(found.sweep, indexes=indexes)))
+    assert cost_text(said) == "It needs 256 bytes per document and takes 1.5 ms per query."
+    assert "Chunks of 256 tokens, overlap 0% need 78% fewer bytes" in said.text
 
 
 def test_without_dev_it_says_that_the_tested_queries_chose(tmp_path: Path) -> None:
