@@ -100,10 +100,7 @@ def _seconds(gpu: str, phase: str, step: Sequence[Any]) -> float:
 
 def model_flops(size: str, num_inputs: int) -> float:
     """FLOPs of the products of a scoring pass over rows of `LENGTH` tokens."""
-    layers, hidden, _, inner = SIZES[size]
-    dense = 2 * (4 * hidden**2 + 2 * hidden * inner)  # of a token in a layer
-    attention = 4 * LENGTH * hidden
-    return num_inputs * LENGTH * ((layers - 1) * (dense + attention) + 4 * hidden**2)
+    return SIZES[size].flops(num_inputs * LENGTH, LENGTH)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from transformers import BertModel
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
 
 from rank_core.chunking.chunks import chunk_spans
 from rank_core.chunking.encoder_input import SelectedRows
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Chunking
 
@@ -23,11 +23,11 @@ Tokens = NDArray[np.int32]
 def untouched(model: Ranker, backbone: Backbone) -> Ranker:
     """The same ranker over an encoder that nobody has tuned."""
     other = copy.deepcopy(model)
-    encoder = BertModel.from_pretrained(backbone.folder, add_pooling_layer=False)
-    dropout = model.dropout.p
-    for module in encoder.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = dropout
+    config, kind = AutoConfig.from_pretrained(backbone.folder), type_of(backbone.kind)
+    for name in kind.dropouts:
+        setattr(config, name, model.dropout.p)
+    extra = {"add_pooling_layer": False} if kind.pooler else {}
+    encoder = AutoModel.from_pretrained(backbone.folder, config=config, **extra)
     encoder.load_state_dict(model.encoder.state_dict())
     other.encoder = encoder.to(model.device)
     return other.train(model.training)
@@ -61,7 +61,7 @@ def padded_rows(
     inputs = SelectedRows(
         torch.from_numpy(ids),
         torch.from_numpy(mask),
-        torch.from_numpy(types),
+        torch.from_numpy(types) if backbone.num_segments > 1 else None,
         torch.full((len(spans),), len(query)),
     )
     return inputs, torch.tensor([span.start < max(1, length) for span in spans])

@@ -9,6 +9,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,10 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import open_token_store
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.machine import trial_device
 from rank_core.models.build import build_model
@@ -108,10 +110,11 @@ def plain(encoder: nn.Module, model: Ranker, pairs: Pairs, work: Work) -> Scores
             some = chunks[first : first + PLAIN_BATCH]
             work.add([len(chunk) for chunk in some])
             rows = pairs.encoder.layout(some).to(model.device)
+            segments_CL = rows.token_type_ids_CL
             output = encoder(
                 input_ids=rows.input_ids_CL,
                 attention_mask=rows.attention_mask_CL,
-                token_type_ids=rows.token_type_ids_CL,
+                **({} if segments_CL is None else {"token_type_ids": segments_CL}),
             )
             scores.append(model.score(output.last_hidden_state[:, 0]))
     return torch.cat(scores).cpu().numpy()
@@ -141,13 +144,7 @@ def cross_encoders(model: Ranker, work: Workload, names: Sequence[str]) -> dict[
         from sentence_transformers import CrossEncoder
     except ImportError:
         return {}
-    folder = work.backbone.folder / "cross-encoder"
-    config = BertConfig.from_pretrained(work.backbone.folder, num_labels=1)
-    classifier = BertForSequenceClassification(config)
-    classifier.bert.load_state_dict(model.encoder.state_dict(), strict=False)
-    classifier.classifier.load_state_dict(model.head.state_dict())
-    classifier.save_pretrained(folder)
-    load_tokenizer(work.backbone.folder).save_pretrained(folder)
+    folder = write_cross_encoder(model, work.backbone)
 
     def peer(name: str) -> Peer:
         dtype, batch_size = PEERS[name]
@@ -157,11 +154,9 @@ def cross_encoders(model: Ranker, work: Workload, names: Sequence[str]) -> dict[
             activation_fn=nn.Identity(),
             model_kwargs={"dtype": dtype},
         )
-        for module in encoder.modules():
-            if isinstance(module, BertForSequenceClassification):
-                module.bert.pooler = _FirstToken()
-                if "compiled" in name:
-                    module.compile(dynamic=True)
+        compute_ours(encoder)
+        if "compiled" in name:
+            encoder.model.compile(dynamic=True)
 
         def predict(pairs: Pairs) -> Scores:
             how = {"batch_size": batch_size, "show_progress_bar": False}
@@ -170,6 +165,29 @@ def cross_encoders(model: Ranker, work: Workload, names: Sequence[str]) -> dict[
         return predict
 
     return {name: peer(name) for name in names}
+
+
+def write_cross_encoder(model: Ranker, backbone: Backbone) -> Path:
+    """A folder of a CrossEncoder with the weights and the dropout of a FirstP."""
+    folder = backbone.folder / "cross-encoder"
+    config = AutoConfig.from_pretrained(backbone.folder, num_labels=1)
+    for name in (*type_of(backbone.kind).dropouts, "classifier_dropout"):
+        setattr(config, name, model.dropout.p)
+    classifier = AutoModelForSequenceClassification.from_config(config)
+    classifier.base_model.load_state_dict(model.encoder.state_dict(), strict=False)
+    classifier.classifier.load_state_dict(model.head.state_dict())
+    classifier.save_pretrained(folder)
+    load_tokenizer(backbone.folder).save_pretrained(folder)
+    return folder
+
+
+def compute_ours(encoder: Any) -> None:
+    """Makes a CrossEncoder compute the function of a FirstP: a linear layer over [CLS] alone."""
+    classifier = encoder.model
+    if classifier.config.model_type == "bert":
+        classifier.bert.pooler = _FirstToken()
+    else:  # ModernBERT's layer before the classifier, over the vector of [CLS]
+        classifier.head = nn.Identity()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -195,7 +213,7 @@ def main(argv: Sequence[str]) -> None:
         print(f"\n{title}\n")
         print_table(rows)
         tables[title] = {"rows": rows, "seconds": seconds}
-    save(flags.json, {"tables": tables})
+        save(flags.json, {"tables": tables})
 
 
 Table = tuple[str, list[dict[str, str]], dict[str, list[float]]]
@@ -262,7 +280,8 @@ def _table(
     reference: str,
 ) -> Table:
     """A row per system; ratios to the first one, differences from the scores of `reference`."""
-    scores = {name: system() for name, system in systems.items()}  # a warm-up
+    scores = _first_scores(systems)
+    systems = {name: systems[name] for name in scores}
     seconds, runs, count = turns(systems, repeats), repeats + 1, counts["ours fp32"]
     tokens = count.tokens / runs
     flops = encoder_flops(work, count.tokens, count.inputs) / runs
@@ -280,6 +299,19 @@ def _table(
     ]
     mean = f"{count.tokens / count.inputs:.0f}"
     return f"{title}, mean {mean} tokens", rows, seconds
+
+
+def _first_scores(systems: dict[str, Callable[[], Scores]]) -> dict[str, Scores]:
+    """The scores of each system, after which it is warm; without peers that fail."""
+    scores = {}
+    for name, system in systems.items():
+        try:
+            scores[name] = system()
+        except Exception as error:  # of libraries that are not ours
+            if DEFAULTS not in name:
+                raise
+            print(f"{name} is not measured: {type(error).__name__}: {error}")
+    return scores
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModel
 
 from rank_core.data.load import load_collection
+from rank_core.models.build import build_model
+from rank_core.ranking.encode import Work
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import dev_rule, error_rates, racing
+from tests.benchmarks import dev_rule, error_rates, racing, scoring, workload
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
@@ -152,3 +157,32 @@ def test_a_made_collection_has_its_shape_and_the_same_bytes_again(tmp_path):
         assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
     lengths = document_lengths(200_000)
     assert 1150 < lengths.mean() < 1250 and 650 < np.median(lengths) < 690
+
+
+ENCODERS = ["tiny", "tiny-modernbert"]
+
+
+@pytest.mark.parametrize("size", ENCODERS)
+def test_the_products_of_an_encoder_are_those_that_torch_counts(size, tmp_path):
+    folder = workload.random_backbone(tmp_path, ["one word and another"], size)
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager")  # all are counted
+    model.pooler = None
+    length, num_tokens, own = 40, 120, workload.SIZES[size]
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.ones(num_tokens // length, length, dtype=torch.int64))
+    last = own._replace(layers=2).flops(1, length) - own._replace(layers=1).flops(1, length)
+    expected = own.flops(num_tokens, length) + num_tokens * (last - 4 * own.hidden**2)
+    assert counter.get_total_flops() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ENCODERS)
+def test_a_cross_encoder_of_our_weights_gives_our_scores(size, collection_folder):
+    pytest.importorskip("sentence_transformers", reason="pip install -e '.[bench]'")
+    work = workload.workload(str(collection_folder), size)
+    pairs = scoring.Pairs(work, 2000, num_queries=2, depth=4)
+    model = build_model(pairs.config, work.backbone, init_seed=0).eval()
+    own = scoring.ours(model, pairs, None, Work())
+    (peer,) = scoring.cross_encoders(model, work, [scoring.DEFAULTS]).values()
+    assert own.std() > 1e-4
+    assert peer(pairs) == pytest.approx(own, abs=1e-5)

@@ -47,7 +47,7 @@ SMALLEST = {
         *("--plans", "window_stride", "--slots", "2", "--seeds", "1"),
         *("--collection", "{collection}", "--backbone", "{backbone}"),
     ),
-    "scoring": ENCODER,
+    "scoring": (*ENCODER, "--size", "tiny-modernbert"),
     "storage_ways": ("--size", "tiny"),
     "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (

@@ -11,27 +11,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers import BertConfig, BertModel
+from transformers import AutoConfig, AutoModel
 from transformers.utils.logging import disable_progress_bar
 
 from rank_core.chunking.batches import BATCH_TOKENS
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbone_types import Backbone, type_of
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.cpu_layers import FP32, PackedLinear, has_kernels
 from rank_core.machine import cpu_facts, make_deterministic, trial_device
 from rank_core.records import Collection
 from rank_core.testing.tokenizer import train_tokenizer
 
-SIZES = {  # layers, hidden, heads, feed-forward
-    "tiny": (2, 64, 2, 256),
-    "minilm": (6, 384, 12, 1536),
-    "bert-base": (12, 768, 12, 3072),
+
+class Size(NamedTuple):
+    """The size of an encoder."""
+
+    layers: int
+    hidden: int
+    heads: int
+    inner: int  # of a feed-forward layer
+    kind: str = "bert"
+
+    def flops(self, num_tokens: float, length: float) -> float:
+        """Model FLOPs of a forward pass over rows of about `length` tokens: the products of all
+        layers, the last one's for [CLS] only, as if that were all that is read."""
+        # ModernBERT's feed-forward layer has a gate, and two of three layers attend to 129 tokens.
+        modern = self.kind == "modernbert"
+        dense = 2 * (4 * self.hidden**2 + (2 + modern) * self.hidden * self.inner)
+        layers, last = self.layers - 1, 4 * self.hidden**2  # keys and values
+        whole = -(-layers // 3) if modern else layers
+        keys = whole * length + (layers - whole) * min(length, 129)
+        return num_tokens * (layers * dense + 4 * keys * self.hidden + last)
+
+
+SIZES = {
+    "tiny": Size(2, 64, 2, 256),
+    "tiny-modernbert": Size(4, 64, 2, 96, "modernbert"),
+    "minilm": Size(6, 384, 12, 1536),
+    "bert-base": Size(12, 768, 12, 3072),
+    "modernbert": Size(22, 768, 12, 1152, "modernbert"),  # base
 }
+MARKS = ("pad", "bos", "eos", "cls", "sep")
 PRODUCT = (4096, 768, 3072)  # of a feed-forward layer: tokens, hidden, inner
 
 PEAKS = {
@@ -95,17 +120,23 @@ def workload(collection_name: str, size: str) -> Workload:
 def random_backbone(folder: Path, texts: list[str], size: str) -> Path:
     """A checkpoint of an encoder with random weights and a vocabulary of these texts."""
     tokenizer = train_tokenizer(texts, 8000)
-    layers, hidden, heads, inner = SIZES[size]
+    layers, hidden, heads, inner, kind = SIZES[size]
     disable_progress_bar()
     torch.manual_seed(0)
-    config = BertConfig(
+    marks = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in MARKS}
+    config = AutoConfig.for_model(
+        kind,
         vocab_size=len(tokenizer),
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=inner,
+        **marks,
     )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    extra = {"add_pooling_layer": False} if type_of(kind).pooler else {}
+    AutoModel.from_config(config, **extra).save_pretrained(folder)
+    if not type_of(kind).segments:
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -211,15 +242,11 @@ def print_rates(repeats: int) -> None:
 
 def encoder_flops(work: Workload, num_tokens: int, num_inputs: int) -> float:
     """Model FLOPs of one forward pass over that many real tokens in that many inputs of about equal
-    length: the products of all layers, the last one's for [CLS] only where it is all that is read.
-    """
-    config = BertConfig.from_pretrained(work.backbone.folder)
-    hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    length = num_tokens / num_inputs
-    dense = 2 * (4 * hidden**2 + 2 * hidden * inner)  # of a token in a layer
-    attention = 4 * length * hidden
-    last = 4 * hidden**2  # keys and values
-    return num_tokens * ((layers - 1) * (dense + attention) + last)
+    length."""
+    config = AutoConfig.from_pretrained(work.backbone.folder)
+    inner, heads = config.intermediate_size, config.num_attention_heads
+    size = Size(config.num_hidden_layers, config.hidden_size, heads, inner, config.model_type)
+    return size.flops(num_tokens, num_tokens / num_inputs)
 
 
 def print_table(rows: list[dict[str, str]]) -> None:

@@ -6,10 +6,9 @@ a batch of rows of one length, for `--lengths`; scoring of `--tokens` a call ove
 layers are compiled, over flat rows that are not, and over padded rows with the encoder as
 transformers loads it (plain); then rows of `--lengths` tokens at the largest call; training steps
 in the same ways, with dropout and clipping; last a table of the profiler over a scoring call and a
-training step. A line of JSON is appended to `--json` after
-each measurement, so that nothing is lost when the time is over: the profiler's tables to the same
-name with .txt.
-Run: python -m tests.gpu.ladder [--small] [--sizes bert-base,minilm] [--json gpu-ladder.jsonl]
+training step. A line of JSON is appended to `--json` after each measurement, so that nothing is
+lost when the time is over: the profiler's tables to the same name with .txt.
+Run: python -m tests.gpu.ladder [--small] [--sizes minilm] [--minutes 9] [--json gpu-ladder.jsonl]
 """
 
 import argparse
@@ -29,13 +28,15 @@ from transformers.utils.logging import disable_progress_bar
 
 from rank_core.encoders import flat_rows, packed
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.flat_rows import Ends, Reach
 from rank_core.machine import autocast_type, make_deterministic, trial_device
 from tests.benchmarks.papers_policy import untouched
-from tests.benchmarks.workload import SIZES, machine, matrix_rate, peak_rate
+from tests.benchmarks.workload import SIZES, machine, matrix_rate, peak_rate, random_backbone
 from tests.gpu import speed
-from tests.gpu.work import QUERY, Parts, parts, random_bert, tokens
+from tests.gpu.work import QUERY, WORDS, Parts, parts, tokens
 
+DEFAULT_SIZES = "bert-base,minilm,modernbert"
 TOKENS, LENGTHS = (4096, 16_384, 65_536, 262_144), (125, 128, 161, 253)
 SMALL = {"tokens": (512, 1024), "sizes": "tiny"}
 BATCHED = (
@@ -57,18 +58,22 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--sizes", help=f"of {', '.join(SIZES)}")
     flags.add_argument("--tokens", help="of a call")
     flags.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens of a row")
+    flags.add_argument("--minutes", type=float, default=60.0, help="measure no more after them")
     flags.add_argument("--json", type=Path, default=Path("gpu-ladder.jsonl"))
-    given = flags.parse_args(argv)
-    sizes = given.sizes or (SMALL["sizes"] if given.small else "bert-base,minilm")
+    given, start = flags.parse_args(argv), time.monotonic()
+    sizes = given.sizes or (SMALL["sizes"] if given.small else DEFAULT_SIZES)
     calls = numbers(given.tokens) if given.tokens else SMALL["tokens"] if given.small else TOKENS
     disable_progress_bar()
     make_deterministic(False)
     told({"machine": machine(), "fast paths of": str(trial_device())}, given.json)
     for size in sizes.split(","):
         with tempfile.TemporaryDirectory(prefix="ranksweep-ladder-") as folder:
-            backbone = random_bert(Path(folder), *SIZES[size])
+            backbone = resolve_backbone(str(random_backbone(Path(folder), [WORDS], size)))
             for row in steps(size, backbone, calls, numbers(given.lengths)):
                 told(row, given.json)
+                if time.monotonic() - start > 60 * given.minutes:
+                    print(f"{given.minutes:g} minutes are over")
+                    return
             for name, table in profiles(size, backbone, max(calls)):
                 with given.json.with_suffix(".txt").open("a") as file:
                     file.write(f"{name}\n{table}\n\n")
@@ -91,10 +96,11 @@ def steps(
     size: str, backbone: Backbone, calls: Sequence[int], lengths: Sequence[int]
 ) -> Iterator[Row]:
     """The measurements of an encoder, the parts first."""
-    _, hidden, heads, inner = SIZES[size]
+    _, hidden, heads, inner, kind = SIZES[size]
+    gate = 2 if kind == "modernbert" else 1
     for num in calls:
         shapes = {"qkv": (hidden, 3 * hidden), "out": (hidden, hidden)}
-        shapes |= {"up": (hidden, inner), "down": (inner, hidden)}
+        shapes |= {"up": (hidden, gate * inner), "down": (inner, hidden)}
         for name, shape in shapes.items():
             row = {"size": size, "part": f"product {name}", "tokens": num}
             yield row | tried(product, num, *shape)

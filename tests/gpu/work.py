@@ -27,6 +27,7 @@ MODELS = sorted(name for name in SYSTEMS if issubclass(model_class(name), Ranker
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 CUT = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
 VOCABULARY = 150
+WORDS = " ".join(f"w{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200))
 SMALL_BATCH = 400  # encoder tokens: the documents below are several batches
 
 
@@ -43,8 +44,7 @@ TEXTS = {
 
 def random_bert(folder: Path, layers: int, hidden: int, heads: int, inner: int) -> Backbone:
     """A BERT with random weights in `folder`."""
-    words = " ".join(f"w{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200))
-    tokenizer = train_tokenizer([words], VOCABULARY)
+    tokenizer = train_tokenizer([WORDS], VOCABULARY)
     torch.manual_seed(7)
     config = BertConfig(
         num_hidden_layers=layers,
