@@ -16,7 +16,7 @@ from rank_core.ranking.encode import Work
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import dev_rule, error_rates, racing, scoring, workload
+from tests.benchmarks import dev_rule, error_rates, racing, scoring, trainer, workload
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
@@ -160,6 +160,7 @@ def test_a_made_collection_has_its_shape_and_the_same_bytes_again(tmp_path):
 
 
 ENCODERS = ["tiny", "tiny-modernbert"]
+NEEDS_PEER = pytest.mark.skipif(bool(trainer.missing()), reason="pip install -e '.[bench]'")
 
 
 @pytest.mark.parametrize("size", ENCODERS)
@@ -186,3 +187,19 @@ def test_a_cross_encoder_of_our_weights_gives_our_scores(size, collection_folder
     (peer,) = scoring.cross_encoders(model, work, [scoring.DEFAULTS]).values()
     assert own.std() > 1e-4
     assert peer(pairs) == pytest.approx(own, abs=1e-5)
+
+
+@NEEDS_PEER
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ENCODERS)
+def test_the_trainer_of_cross_encoders_trains_what_we_train(size, collection_folder):
+    """Without dropout the loss of a first step over the same pairs is ours."""
+    from datasets import Dataset
+
+    work = workload.workload(str(collection_folder), size)
+    training = trainer.Training.of(work, num_pairs=8, steps=1, dropout=0.0)
+    rows = training.pairs()
+    assert [row["label"] for row in rows] == [1.0, 0.0] * 4
+    _, [own] = trainer.ours(training, None, Work())
+    _, loss = trainer.theirs(training, Dataset.from_list(rows), bf16=False)
+    assert loss == pytest.approx(own, rel=1e-5)

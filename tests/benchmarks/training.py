@@ -1,17 +1,21 @@
-"""Training speed on real documents: ours in fp32 and bf16, a plain loop, and the papers' policy.
+"""Training speed on real documents: ours in fp32 and bf16, sentence-transformers' trainer, a plain
+loop, and the papers' policy. All train turn by turn in one process; ratios are of medians.
 
-All train the same ranker (PARADE-Attn, 150/75) on the same groups with the same effective batch,
-turn by turn in one process; ratios are of medians. Then ours and the plain loop train side by side
-in fp32 without dropout, and their loss curves are compared.
+First FirstP beside CrossEncoderTrainer, by its defaults and in bf16 (`tests.benchmarks.trainer`).
+Then PARADE-Attn (150/75) on the same groups with the same effective batch beside the loops; at last
+ours and the plain loop train side by side in fp32 without dropout, and their loss curves are
+compared.
 Run: python -m tests.benchmarks.training [--collection DIR] [--size minilm] [--json FILE]
 """
 
 import copy
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -30,8 +34,10 @@ from rank_core.training.examples import (
 )
 from rank_core.training.losses import pairwise_margin
 from rank_core.training.optimizer import build_optimizer
-from rank_core.training.train import Streams, train
+from rank_core.training.train import train
+from tests.benchmarks import trainer
 from tests.benchmarks.papers_policy import padded_scores, untouched
+from tests.benchmarks.trainer import STREAMS
 from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
@@ -45,19 +51,50 @@ from tests.benchmarks.workload import (
     workload,
 )
 
-STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 NUM_QUERIES = 200
+PAIRS, STEPS = {"cpu": "32", "cuda": "32,512"}, {"cpu": 6, "cuda": 60}
 
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    flags = parser(__doc__ or "")
-    flags.add_argument("--batch-size", type=int, default=4, help="groups of a step")
-    flags.add_argument("--dropout", type=float, default=0.1)
-    flags.add_argument("--curve-steps", type=int, default=20)
-    options = flags.parse_args(argv)
+    device = trial_device().type
+    add = (words := parser(__doc__ or "")).add_argument
+    add("--batch-size", type=int, default=4, help="groups of a step of the first table")
+    add("--dropout", type=float, default=0.1)
+    add("--curve-steps", type=int, default=20)
+    add("--pairs", default=PAIRS[device], help=f"of a step beside {trainer.PEER}")
+    add("--steps", type=int, default=STEPS[device], help="of a training beside it")
+    add("--only", choices=("loops", "trainer"), help="one of the two parts")
+    options = words.parse_args(argv)
     torch.set_num_threads(options.threads)
     work = workload(options.collection, options.size)
+    print(machine())
+    figures: dict[str, Any] = {}
+    if options.only != "loops":
+        _beside_trainer(work, options, figures)
+    if options.only != "trainer":
+        _beside_loops(work, options, figures)
+
+
+def _beside_trainer(work: Workload, options: Namespace, figures: dict[str, Any]) -> None:
+    """FirstP beside CrossEncoderTrainer; the figures are written after each table."""
+    if lacking := trainer.missing():
+        figures["missing"] = lacking
+        print(f"{trainer.PEER} is not measured: {', '.join(lacking)} not installed")
+    figures["trainer"] = {}
+    for num_pairs in map(int, options.pairs.split(",")):
+        training = trainer.Training.of(work, num_pairs, options.steps, options.dropout)
+        rows, seconds = trainer.table(training, options.repeats)
+        timed = training.steps - training.first
+        print(f"\nFirstP, {num_pairs} pairs a step, {timed} steps, dropout {options.dropout}\n")
+        print_table(rows)
+        figures["trainer"][num_pairs] = {"steps": timed, "rows": rows, "seconds": seconds}
+        save(options.json, figures)
+
+
+def _beside_loops(work: Workload, options: Namespace, figures: dict[str, Any]) -> None:
+    """PARADE-Attn beside a plain loop and the papers' policy, and the losses of ours and of the
+    plain loop."""
     config = TrialConfig().override(
         {
             "model.name": "parade-attn",
@@ -70,13 +107,14 @@ def main(argv: Sequence[str]) -> None:
         }
     )
     rows, seconds = _speed(config, work, options.repeats)
-    print(f"{options.batch_size} groups a step, dropout {options.dropout}; {machine()}")
+    print(f"\nPARADE-Attn, {options.batch_size} groups a step, dropout {options.dropout}\n")
     print_rates(options.repeats)
     print_table(rows)
     curves = _curves(config, work, options.curve_steps)
     gap = max(abs(a - b) for a, b in zip(*curves, strict=True))
     print(f"loss curves over {options.curve_steps} steps, fp32: largest difference {gap:.1e}")
-    save(options.json, {"rows": rows, "seconds": seconds, "curves": curves, "gap": gap})
+    figures |= {"rows": rows, "seconds": seconds, "curves": curves, "gap": gap}
+    save(options.json, figures)
 
 
 def _speed(
@@ -133,7 +171,13 @@ def _ours(
     """The product's own loop: the loss of each step."""
     model, pairs, queries = _start(config, work)
     for record in train(
-        model, pairs, queries, config.training, streams=STREAMS, autocast=autocast, work=count
+        model,
+        pairs,
+        queries,
+        config.training,
+        streams=STREAMS,
+        autocast=autocast,
+        work=count,
     ):
         yield record.curve[-1].loss
 
