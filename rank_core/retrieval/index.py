@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,9 @@ SCORES = 1 << 24
 """Scores of a block: queries times chunks."""
 FEWEST = 1024  # chunks of a block
 CODED = 8192  # vectors that are coded at once
+PARTS, SMALLEST_PART, LARGEST_PART = 64, 16, 1024
+"""The parts of a collection, and the documents of one: each is embedded by one process at a time,
+so that many make work for many; small ones make small calls of the encoder."""
 TIMED = 50  # queries whose time is measured
 
 
@@ -199,10 +203,22 @@ class DenseIndex:
             )
         if len(missing):
             beside(self._size_line(len(missing)))
-        self._store.embed(keys, missing, self._texts, self._encode)
+        embedded = self._store.embed(keys, self._parts(missing), self._texts, self._encode)
         tokens = self.cuts.tokens[self._start : self._end]
-        self.embedded_tokens += int(self._read(tokens[missing]).sum())
+        self.embedded_tokens += int(self._read(tokens[embedded]).sum())
         return self._store.open(keys)
+
+    def _parts(self, places: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Places of chunks by ranges of documents, which all cells of a collection have alike."""
+        documents = self.cuts.num_documents
+        size = min(max(documents // PARTS, SMALLEST_PART), LARGEST_PART)
+        rows = np.searchsorted(self.cuts.offsets, places + self._start, side="right") - 1
+        numbers, first = np.unique(rows // size, return_index=True)
+        ranges = pairwise([*first.tolist(), len(places)])
+        return {
+            f"{documents}-{number}": places[start:end]
+            for number, (start, end) in zip(numbers.tolist(), ranges, strict=True)
+        }
 
     def _size_line(self, missing: int) -> str:
         num_bytes = self.vector_bytes * len(self.cuts)

@@ -2,17 +2,20 @@
 
 A shard is a folder of the cache with the keys and vectors of up to `SHARD` texts, which appears
 whole or not at all. An equal text is embedded once: for chunks that several windows share, for a
-second sweep, and after a kill, which loses the shard in work. Vectors are memory-mapped: an index
-may be larger than memory.
+second sweep, for cells that run side by side, and after a kill, which loses the shard in work.
+Vectors are memory-mapped: an index may be larger than memory.
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from rank_core.arrays import Singles
@@ -23,8 +26,36 @@ SHARD = 1024
 KIND, KEYS, VECTORS = "vectors", "keys.npy", "vectors.npy"
 KEY = np.dtype("S16")
 OPEN = 256  # mapped shards
+PAUSE = 0.5  # seconds between looks at parts that other processes embed
 
 Keys = NDArray[np.bytes_]
+Places = NDArray[np.int64]
+
+
+class Exchange(Protocol):
+    """Where caches give each other vectors. No method raises an error of what it keeps them in."""
+
+    def turn(self, part: str) -> AbstractContextManager[bool]:
+        """Whether this process alone embeds a part in the block."""
+
+    def bring(self, part: str, key_N: Keys) -> None:
+        """Puts shards of a part that have some of the texts into this cache."""
+
+    def put(self, part: str, shard: Path, seconds: float) -> None:
+        """Takes a shard of a part, which took `seconds` to embed."""
+
+
+_exchanges: list[Exchange] = []
+
+
+@contextmanager
+def exchanged(exchange: Exchange) -> Iterator[None]:
+    """Shares vectors with other caches in the block."""
+    _exchanges.append(exchange)
+    try:
+        yield
+    finally:
+        _exchanges.remove(exchange)
 
 
 class Text(NamedTuple):
@@ -50,7 +81,7 @@ class VectorStore:
         found = (cache_root() / KIND).glob(f"{self.model}-{'[0-9a-f]' * 16}")
         return sorted(path for path in found if path not in but and path.is_dir())
 
-    def missing(self, key_N: Keys) -> NDArray[np.int64]:
+    def missing(self, key_N: Keys) -> Places:
         """The places of the first of each key without a vector, in ascending order."""
         _, first = np.unique(key_N, return_index=True)
         return np.sort(first[~np.isin(key_N[first], _keys(self.shards()))])
@@ -58,26 +89,54 @@ class VectorStore:
     def embed(
         self,
         key_N: Keys,
-        places: NDArray[np.int64],
-        texts: Callable[[NDArray[np.int64]], list[Text]],
+        parts: Mapping[str, Places],
+        texts: Callable[[Places], list[Text]],
+        encode: Callable[[Sequence[Text]], Singles],
+    ) -> Places:
+        """Embeds the texts at some places of `key_N`, by the name of the part that they are of, and
+        stores them, shard by shard; returns the places of those that were embedded here.
+
+        Cells with common chunks run side by side and have the same names of parts. One process at a
+        time embeds a part: the others go on with other parts, and find it stored when they return.
+        """
+        left, seen, stored, embedded = dict(parts), {*self.shards()}, set[bytes](), []
+        while left:
+            before = len(left)
+            for name in reported([*left], "vectors: parts of the collection"):
+                part = f"{self.model}-{name}"
+                with _turn(part) as mine:
+                    if not mine:
+                        continue
+                    places = left.pop(name)
+                    for exchange in _exchanges:
+                        exchange.bring(part, key_N[places])
+                    new = self.shards(but=seen)
+                    seen.update(new)
+                    stored.update(_keys(new).tolist())
+                    places = places[[key not in stored for key in key_N[places].tolist()]]
+                    self._embed_part(part, key_N, places, texts, encode)
+                    embedded.append(places)
+            if len(left) == before:  # others have them all
+                time.sleep(PAUSE)
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *embedded]))
+
+    def _embed_part(
+        self,
+        part: str,
+        key_N: Keys,
+        places: Places,
+        texts: Callable[[Places], list[Text]],
         encode: Callable[[Sequence[Text]], Singles],
     ) -> None:
-        """Embeds the texts at `places` of `key_N` and stores them, shard by shard. What another
-        process has stored in the meantime is left out: cells with common chunks run side by side.
-        """
-        parts = [places[start : start + SHARD] for start in range(0, len(places), SHARD)]
-        seen, stored = {*self.shards()}, set[bytes]()
-        for part in reported(parts, f"vectors: shards of {SHARD:,} chunks"):
-            new = self.shards(but=seen)
-            seen.update(new)
-            stored.update(_keys(new).tolist())
-            part = part[[key not in stored for key in key_N[part].tolist()]]
-            if not len(part):
-                continue
-            keys = key_N[part]
+        for start in range(0, len(places), SHARD):
+            some = places[start : start + SHARD]
+            keys = key_N[some]
             name = hashlib.sha256(keys.tobytes()).hexdigest()[:16]
-            build = partial(_write, keys=keys, texts=texts, part=part, encode=encode)
-            seen.add(cached_directory(KIND, f"{self.model}-{name}", build))
+            build = partial(_write, keys=keys, texts=texts, places=some, encode=encode)
+            begun = time.monotonic()
+            shard = cached_directory(KIND, f"{self.model}-{name}", build)
+            for exchange in _exchanges:
+                exchange.put(part, shard, time.monotonic() - begun)
 
     def open(self, key_N: Keys) -> "Vectors":
         """The vectors of texts. Raises KeyError where one is missing."""
@@ -95,6 +154,21 @@ class VectorStore:
         return Vectors(shards, shard_K[order[found]], row_K[order[found]])
 
 
+@contextmanager
+def _turn(part: str) -> Iterator[bool]:
+    """Whether this process alone embeds a part in the block. The system releases the lock of a
+    process that dies."""
+    home = cache_root() / KIND
+    home.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as turns:
+        try:
+            turns.enter_context(FileLock(home / f"{part}.turn").acquire(timeout=0))
+        except Timeout:
+            yield False
+            return
+        yield all([turns.enter_context(exchange.turn(part)) for exchange in _exchanges])
+
+
 def _keys(shards: Iterable[Path]) -> Keys:
     """The keys of the texts in some shards."""
     return np.concatenate([np.zeros(0, KEY), *(np.load(shard / KEYS) for shard in shards)])
@@ -104,11 +178,11 @@ def _write(
     folder: Path,
     *,
     keys: Keys,
-    texts: Callable[[NDArray[np.int64]], list[Text]],
-    part: NDArray[np.int64],
+    texts: Callable[[Places], list[Text]],
+    places: Places,
     encode: Callable[[Sequence[Text]], Singles],
 ) -> None:
-    np.save(folder / VECTORS, np.ascontiguousarray(encode(texts(part)), np.float32))
+    np.save(folder / VECTORS, np.ascontiguousarray(encode(texts(places)), np.float32))
     np.save(folder / KEYS, keys)
 
 

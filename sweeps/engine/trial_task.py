@@ -9,6 +9,7 @@ import time
 import traceback
 from bdb import BdbQuit
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from rank_core.checkpoints.weights import WEIGHTS, stored_cell
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device, compute_as_decided
+from rank_core.retrieval.vectors import exchanged
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from rank_core.units import GIBIBYTE
@@ -30,6 +32,7 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
 from sweeps.store.records import HISTORY, Records, trial_name
+from sweeps.store.shared_vectors import SharedVectors
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -51,6 +54,7 @@ class TrialTask:
     gpu_share: float = 1.0  # of the memory of its GPU, if any
     elastic: bool = False  # whether the number of its workers may change
     auto_precision: Mapping[str, str] = field(default_factory=dict)  # of the sweep
+    shares_vectors: bool = False  # with caches of other nodes
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def no_notice() -> bool:
     return False
 
 
-def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
+def trial_task(
+    trial: Trial, records: Records, options: Options, *, shares_vectors: bool = False
+) -> TrialTask:
     """The task of a trial under a command's options."""
     quota = int(options.checkpoint_gib * GIBIBYTE)
     return TrialTask(
@@ -93,6 +99,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
         gpu_share=options.gpu_share,
         elastic=bool(options.min_workers),
         auto_precision=options.auto_precision,
+        shares_vectors=shares_vectors,
     )
 
 
@@ -158,7 +165,7 @@ def compute(
     workdir, begin = (Path(tempfile.mkdtemp(prefix=f"ranksweep-{n}-")) for n in ("trial", "start"))
     try:
         start = _start(task.config, records, begin)
-        for news in run_trial(task.config, workdir, checkpoints=checkpoints, start=start):
+        for news in _run(task, workdir, checkpoints, start):
             if isinstance(news, TrialResult):
                 if rank == 0:
                     (workdir / HISTORY).write_text("\n".join(reports.lines))
@@ -181,6 +188,15 @@ def compute(
             checkpoints.finish(UPLOAD_SECONDS)
         for made in (workdir, begin):
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _run(
+    task: TrialTask, workdir: Path, checkpoints: Checkpoints | None, start: Path | None
+) -> Iterator[Progress | TrialResult]:
+    """`run_trial`, which shares vectors where the task does."""
+    sharing = exchanged(SharedVectors(task.storage)) if task.shares_vectors else nullcontext()
+    with sharing:
+        yield from run_trial(task.config, workdir, checkpoints=checkpoints, start=start)
 
 
 def _last(saved: tuple[int, float] | None) -> str:

@@ -119,6 +119,11 @@ class Disk:
             piece = os.pread(file.fileno(), length, offset)
         return piece, info.st_size, (info.st_ino, info.st_mtime_ns)
 
+    def free_bytes(self) -> float:
+        """What is free on the disk."""
+        self._require()
+        return self.storage.free_bytes()
+
     def finish(self, path: str, name: str, size: int, create: bool) -> None:
         """Lets a written file appear under its name."""
         unfinished = _unfinished(path, name)
@@ -171,6 +176,10 @@ class DriverDisk(AbstractFileSystem):  # type: ignore[misc]
             raise error.cause from None
         except (RayActorError, GetTimeoutError, ValueError) as error:  # the last: no such actor
             raise OSError(EHOSTUNREACH, "the driver's host does not answer through Ray") from error
+
+    def free_bytes(self) -> float:
+        """What is free on the driver's disk."""
+        return float(self._call("free_bytes"))
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """The entries of a folder, without files that are being written."""

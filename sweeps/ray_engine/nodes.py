@@ -198,6 +198,7 @@ class Nodes:
         self.checkpoint = checkpoint or CheckpointLoad()
         self.expected = expected  # None: on one machine, or to prepare it alone
         self.unfit: dict[str, str] = {}  # {Ray's id: the host's name and the reason}
+        self.own_caches = False  # or nodes that may join have
         # Bytes per second to the storage, whether through Ray, host.
         self.slowest: tuple[float, bool, str] = (math.inf, False, "")
         # Seeds share their inputs.
@@ -224,8 +225,10 @@ class Nodes:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         if self.expected or len(nodes) < 2:
             _prepare_all(self._settings)
-        if self.expected and (may_grow if len(nodes) < 2 else self._has_own_caches(nodes)):
-            self._share(Prepared(Storage(self.expected.storage, opened=True)))
+        if self.expected:
+            self.own_caches = may_grow if len(nodes) < 2 else self._has_own_caches(nodes)
+            if self.own_caches:
+                self._share(Prepared(Storage(self.expected.storage, opened=True)))
         if len(nodes) < 2:
             self._known |= {node["NodeID"] for node in nodes}
             return

@@ -405,14 +405,15 @@ class _Search(_Adapter, Searcher):
         with self.turn as attempts:
             trial = attempts.next(trial_id)
             if trial:
-                task = trial_task(trial, attempts.events.records, self.options)
+                nodes, records = attempts.nodes, attempts.events.records
+                task = trial_task(trial, records, self.options, shares_vectors=nodes.own_caches)
                 attempt = attempts.live[trial_id]
                 return {
                     "task": task,
                     "resources": self.resources,
                     "attempt": trial_id,
                     "workers": attempt.workers,
-                    "expected": attempts.nodes.expected,
+                    "expected": nodes.expected,
                     "contents": contents_of(trial.cell.inputs),
                     "slot": attempt.slot,
                     "avoid": sorted(attempt.avoids),

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from errno import ENOSPC
 from pathlib import Path, PurePosixPath
@@ -89,19 +89,30 @@ class Prepared:
     def put(self, names: dict[str, int]) -> None:
         """Puts folders of the cache into the storage. Raises an error of any kind where it does not
         take them, or `OSError` where it has less than twice their room."""
-        root = Path(self.storage.root)
-        if self.storage.is_local and shutil.disk_usage(root).free < 2 * sum(names.values()):
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(root))
+        if self.storage.free_bytes() < 2 * sum(names.values()):
+            raise OSError(ENOSPC, os.strerror(ENOSPC), self.storage.root)
         folders = {name: [*_files(*name.split("/"))] for name in names}
-        files = [(name, path) for name, paths in folders.items() for path in (*paths, None)]
-        listed = {name: dict[str, list[int | str]]() for name in names}
-        for name, path in reported(files, "storage: files of inputs"):
-            if path is None:
-                self._write(f"{name}/{LIST}", json.dumps(listed[name]).encode())
-                continue
-            file = path.relative_to(cache_root() / name).as_posix()
+        steps = (step for name, files in folders.items() for step in self._put(name, name, files))
+        total = len(names) + sum(map(len, folders.values()))
+        for _ in reported(steps, "storage: files of inputs", total=total):
+            pass
+
+    def put_folder(self, name: str, kind: str, key: str) -> None:
+        """Puts a folder of the cache into the storage, by another name below `prepared`. Raises an
+        error of any kind where it does not take it."""
+        for _ in self._put(name, f"{kind}/{key}", _files(kind, key)):
+            pass
+
+    def _put(self, name: str, folder: str, files: Iterable[Path]) -> Iterator[None]:
+        """Writes the files of a folder of the cache, and then their list; yields after each."""
+        listed: dict[str, tuple[int, str]] = {}
+        for path in files:
+            file = path.relative_to(cache_root() / folder).as_posix()
             self._write(f"{name}/{file}", path)
-            listed[name][file] = [path.stat().st_size, file_sha256(path)]
+            listed[file] = path.stat().st_size, file_sha256(path)
+            yield
+        self._write(f"{name}/{LIST}", json.dumps(listed).encode())
+        yield
 
     def _write(self, path: str, data: bytes | Path) -> None:
         """Waits for a storage that is away, and not for one that is full."""
@@ -115,9 +126,11 @@ class Prepared:
     def restore(self, kind: str, key: str, folder: Path) -> bool:
         """Fills an empty folder; False where the storage lacks it, where it cannot be read, and for
         damaged files, whose list is removed: the next driver puts them there again."""
-        if kind not in KINDS:
-            return False
-        name = f"{FOLDER}/{kind}/{key}"
+        return kind in KINDS and self.restore_folder(f"{kind}/{key}", folder)
+
+    def restore_folder(self, name: str, folder: Path) -> bool:
+        """As `restore`, of a folder by its name below `prepared`."""
+        name = f"{FOLDER}/{name}"
         try:
             found = parsed_json((self.storage.read(f"{name}/{LIST}") or b"{}").decode())
             for file, (size, digest) in found.items():

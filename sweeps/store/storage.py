@@ -8,6 +8,7 @@ below a mount point without its mount.
 """
 
 import logging
+import math
 import os
 import shutil
 import threading
@@ -69,10 +70,16 @@ def _working_folder() -> str | None:
 
 class Storage:
     """The files below a folder or URI; paths are relative to it. With `opened` it must have been
-    opened by this command, perhaps in another process."""
+    opened by this command, perhaps in another process. Without `waits` it fails at once where it is
+    away."""
 
     def __init__(
-        self, uri: str, *, opened: bool = False, sleep: Callable[[float], None] = time.sleep
+        self,
+        uri: str,
+        *,
+        opened: bool = False,
+        waits: bool = True,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         rule = "--storage must be a folder or a URI such as s3://bucket/path"
         if not uri:
@@ -94,7 +101,7 @@ class Storage:
         self.root = os.path.abspath(root) if self.is_local else root.rstrip("/")
         self.uri = self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
         self._working_folder = _working_folder()
-        self._opened, self._sleep = opened, sleep
+        self._opened, self._waits, self._sleep = opened, waits, sleep
         self._told: float | None = None  # when a message last said that it is away
         self._away = False  # by the last message
 
@@ -267,6 +274,12 @@ class Storage:
             return _modified(self.retried(ask, f"{path} cannot be read"))
         return None
 
+    def free_bytes(self) -> float:
+        """What is free on its disk; infinite of an object store."""
+        if self.is_local:
+            return shutil.disk_usage(self.root).free
+        return float(self.fs.free_bytes()) if self.uri.startswith(DRIVER) else math.inf
+
     def require(self) -> None:
         """Raises while an opened folder is away: unmounted or renamed, it is missing or empty, and
         an empty one would accept writes. An object store raises by itself."""
@@ -285,7 +298,8 @@ class Storage:
             self.require()
             return action()
         # Monotonic: a clock that is set while we wait would end the wait at once or never.
-        deadline, pause, failed = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE, False
+        deadline = time.monotonic() + WAIT_SECONDS * self._waits
+        pause, failed = FIRST_PAUSE, False
         while True:
             try:
                 self.require()

@@ -1,5 +1,9 @@
 """Vectors by content: each text is embedded once, whatever ends a process."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -26,9 +30,16 @@ class Encoder:
         return np.array([[len(own.text), len(own.title)] for own in texts], np.float32)
 
 
-def embed(store, texts, encode):
+def embed(store, texts, encode, own=lambda place: 0):
+    """The vectors; `own` is the part of the collection that a text is of, by its place."""
     keys = np.array([text.key for text in texts], KEY)
-    store.embed(keys, store.missing(keys), lambda some: [texts[i] for i in some], encode)
+    parts = {}
+    for place in store.missing(keys).tolist():
+        parts.setdefault(str(own(place)), []).append(place)
+    parts = {name: np.array(places) for name, places in parts.items()}
+    places = store.embed(keys, parts, lambda some: [texts[i] for i in some], encode)
+    if len(places) and isinstance(encode, Encoder):
+        assert [texts[place] for place in places] == encode.texts[-len(places) :]
     return store.open(keys)
 
 
@@ -57,18 +68,28 @@ def test_a_killed_process_loses_the_shard_in_work_and_no_other():
     assert found.block(0, 8)[:, 0].tolist() == [*range(1, 9)]
 
 
-def test_what_another_process_stores_in_the_meantime_is_not_embedded_again():
-    """A cell without overlap and one whose chunks contain all of the first one's."""
-    store, first, other = VectorStore("model"), Encoder(), Encoder()
+def test_cells_that_begin_together_embed_a_common_text_once():
+    """Each has four parts of the collection; half of the first cell's texts are the other's."""
+    store, threes, encoded = VectorStore("model"), lambda place: place // 3, []
+    texts = [Text("", "a" * n) for n in range(1, 13)]
+    other = [text if place % 2 else Text("b", text.text) for place, text in enumerate(texts)]
+    meet = threading.Barrier(2, timeout=60)
 
-    def while_the_first_shard_is_made(texts):
-        if not first.texts:
-            embed(store, [*TEXTS[3:], Text("", "b")], other)
-        return first(texts)
+    def run(own):
+        def encode(some):
+            if not meet.broken:
+                with suppress(threading.BrokenBarrierError):
+                    meet.wait()  # both are in their first part now
+            meet.abort()
+            encoded.extend(some)
+            return np.array([[len(text.text), len(text.title)] for text in some], np.float32)
 
-    found = embed(store, TEXTS, while_the_first_shard_is_made)
-    assert [len(own.text) for own in first.texts] == [1, 2, 3] and len(other.texts) == 6
-    assert found.block(0, 8)[:, 0].tolist() == [*range(1, 9)]
+        return embed(store, own, encode, threes).block(0, 12).tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, (texts, other)))
+    assert found == [[[len(t.text), len(t.title)] for t in own] for own in (texts, other)]
+    assert len(encoded) == len(set(encoded)) == len({*texts, *other}) == 18
 
 
 def test_models_share_nothing_and_a_title_is_part_of_the_text():
