@@ -174,8 +174,8 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
             saved.folder,
             task=saved.task,
             name=name,
-            query_prompt=named_prompt(name, {}, query_prompt or ""),
-            document_prompt=named_prompt(name, {}, document_prompt or ""),
+            query_prompt=named_prompt(name, saved, query_prompt or ""),
+            document_prompt=named_prompt(name, saved, document_prompt or ""),
             pooling="mean",
             similarity="cosine",
             position_step=_position_step(name, saved),
@@ -243,7 +243,7 @@ def read_embedder(
     _require_known(name, saved)
     prompts, notes = _prompts(name, saved)
     query, document = (
-        stated if prompt is None else named_prompt(name, dict(saved.prompts), prompt)
+        stated if prompt is None else named_prompt(name, saved, prompt)
         for stated, prompt in zip(prompts, (query_prompt, document_prompt), strict=True)
     )
     own = {
@@ -371,16 +371,18 @@ def _similarity(saved: SavedModel) -> str:
     return stated
 
 
-def named_prompt(name: str, prompts: Mapping[str, str], prompt: str) -> str:
-    """A prompt that is given: `@NAME` is the one of this name in a folder's `prompts`, any other
-    text itself. Raises `BadInput` for an unknown name."""
+def named_prompt(name: str, saved: SavedModel, prompt: str) -> str:
+    """A prompt that is given: `@NAME` is the one of this name in the folder, any other text itself.
+    Raises `BadInput` for an unknown name."""
     if not prompt.startswith(NAMED_PROMPT):
         return prompt
+    stated = read_table(saved.folder / MODEL_SETTINGS).get("prompts")
+    prompts = stated if isinstance(stated, dict) else {}
     key = prompt.removeprefix(NAMED_PROMPT)
     if key not in prompts:
         known = f"known: {', '.join(sorted(prompts))}" if prompts else "its folder names none"
         raise BadInput(f"{name} has no prompt of the name {shown(key)} ({prompt}); {known}")
-    return prompts[key]
+    return prompts[key] or ""
 
 
 def width_behind(facts: Embedder, modules: ModuleStack, hidden_size: int, pooling: str) -> int:

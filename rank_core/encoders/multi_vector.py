@@ -154,10 +154,8 @@ def read_multi_vector(
     except Unread as reason:
         raise BadInput(f"{name} is a late-interaction model that is not read: {reason}") from None
     given = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    stated = read_table(saved.folder / MODEL_SETTINGS).get("prompts")
-    prompts = stated if isinstance(stated, dict) else {}
     own = {
-        key: named_prompt(name, prompts, prompt)
+        key: named_prompt(name, saved, prompt)
         for key, prompt in given.items()
         if prompt is not None
     }
