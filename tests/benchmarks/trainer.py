@@ -19,9 +19,11 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.machine import peak_memory, release_memory, reset_peak_memory, trial_device
+from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
@@ -75,6 +77,12 @@ class Training:
         work = self.work
         return training_queries(Inputs(work.collection, work.backbone, work.tokens), self.config)
 
+    @property
+    def reader(self) -> PairEncoder:
+        """Reads the first window of a document."""
+        kind = model_class(self.config.model.name)
+        return kind.reader(self.config, self.work.backbone, self.work.tokens)
+
     def model(self) -> Ranker:
         """The model before the first step."""
         return build_model(self.config, self.work.backbone, init_seed=0).to(trial_device())
@@ -83,7 +91,7 @@ class Training:
         """The texts and labels of all steps, a group's after each other."""
         tokenizer = load_tokenizer(self.work.backbone.folder)
         seeds = {"order_seed": STREAMS.order, "negatives_seed": STREAMS.negatives}
-        reader = type(self.model()).reader(self.config, self.work.backbone, self.work.tokens)
+        reader = self.reader
         stream, rows = training_groups(self.queries, 1, **seeds), []
         for group in islice(stream, self.steps * self.config.training.batch_size):
             for doc_id in group.documents:
@@ -120,11 +128,10 @@ class Clock(TrainerCallback):
 def ours(training: Training, autocast: torch.dtype | None, work: Work) -> tuple[Clock, list[float]]:
     """Our training; its losses, of pairs."""
     model, config = training.model(), training.config
-    reader = type(model).reader(config, training.work.backbone, training.work.tokens)
     clock, losses = Clock(training.first, training.steps), []
     kinds: dict[str, Any] = {"streams": STREAMS, "autocast": autocast, "work": work}
     kinds |= {"pause": lambda step: step in clock.at}
-    for record in train(model, reader, training.queries, config.training, **kinds):
+    for record in train(model, training.reader, training.queries, config.training, **kinds):
         clock.tick(record.step)
         losses += [point.loss / 2 for point in record.curve]  # a group has two pairs
     return clock, losses
