@@ -120,14 +120,21 @@ $(OPTIMUM): tests/constraints-optimum.txt
 	-build/optimum/bin/pip install --quiet --no-compile --requirement tests/constraints-optimum.txt && \
 		build/optimum/bin/pip uninstall --quiet --yes torchvision && touch build/optimum/.installed
 
-# What only a GPU can show: the checks with Ray among them, the speed of each part, other libraries in
-# one run with ours. The files are written to build/gpu; a step that fails does not end the others.
+# What only a GPU can show, the dearest to know first: the checks with Ray among them, other libraries
+# in one run with ours, trials beside each other, the speed of each part. The files are written to
+# build/gpu; a step that fails does not end the others. One GPU is measured.
+ENCODERS := minilm bert-base modernbert
+gpu: export CUDA_VISIBLE_DEVICES := $(or $(CUDA_VISIBLE_DEVICES),0)
 gpu: $(VENV)/.installed-dev
+	-$(INSTALL) ".[bench]"
 	mkdir -p build/gpu
 	-cd build/gpu && $(abspath $(BIN))/ranksweep doctor --gpu
+	-for size in $(ENCODERS); do \
+		$(BIN)/python -m tests.benchmarks.scoring --size $$size --repeats 3 --json build/gpu/scoring-$$size.json; done
+	-for size in $(ENCODERS); do \
+		$(BIN)/python -m tests.benchmarks.training --only trainer --size $$size --repeats 3 --json build/gpu/training-$$size.json; done
+	-$(BIN)/python -m tests.gpu.packing --json build/gpu/packing.json
 	-$(BIN)/python -m tests.gpu.ladder --json build/gpu/ladder.jsonl
-	for size in minilm bert-base; do \
-		$(BIN)/python -m tests.benchmarks.scoring --size $$size --json build/gpu/scoring-$$size.json; done
 
 # Known vulnerabilities of the pinned packages, and of the oldest ones that pyproject.toml admits.
 audit:
