@@ -36,7 +36,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     """Windows up to the longest, each with strides of half of it and of all of it."""
     from rank_core.encoders.backbones import row_length  # brings in torch, which no help needs
     from rank_core.encoders.checkpoint import foreign_architecture
-    from rank_core.encoders.published_heads import unread_generator
+    from rank_core.encoders.published_heads import unread_head
 
     settings = base.settings()
     if base.model.name == "late-interaction":
@@ -62,7 +62,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
             f"serving needs a trained reranker, and backbone {backbone.name} has no ranking head "
             f"(model.head={base.model.head}); `ranksweep run chunk_size` is for an embedding "
             "model, docs/examples/late_windows.toml for one of late interaction, `ranksweep run "
-            f"window_stride` trains a head{unread_generator(backbone)}"
+            f"window_stride` trains a head{unread_head(backbone)}"
         )
     chunking = base.chunking
     around = chunking.max_query_tokens + backbone.layout.num_tokens

@@ -39,6 +39,7 @@ from rank_core.encoders.checkpoint import (
     CONFIG,
     LAYOUT_FILE,
     check_weights,
+    foreign_architecture,
     open_model,
     read_json,
 )
@@ -221,9 +222,14 @@ def is_read_whole(backbone: Backbone) -> bool:
     return decoder_score(backbone.name, backbone.folder, config) is None
 
 
-def unread_generator(backbone: Backbone) -> str:
-    """How a T5 that generates text would be read as a reranker, behind a semicolon; "" for all
-    other backbones."""
+def unread_head(backbone: Backbone) -> str:
+    """What a checkpoint adds to its encoder that is not read, behind a semicolon: a class that
+    transformers does not have, or the decoder of a T5, with how it would be read; "" for all other
+    backbones."""
+    if backbone.problem:
+        return ""
+    if foreign := foreign_architecture(backbone.folder):
+        return f"; it is a {foreign}, which transformers does not have: its encoder alone is read"
     config = load_config(backbone.name, backbone.folder)
     return f"; {UNKNOWN}" if generates(config) and not generated_answers(config) else ""
 

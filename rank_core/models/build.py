@@ -19,7 +19,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_as_it_is, load_encoder
 from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.lora import add_adapters
-from rank_core.encoders.published_heads import is_read_whole, unread_generator
+from rank_core.encoders.published_heads import is_read_whole, unread_head
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import model_class, trains
@@ -89,7 +89,7 @@ def require_weights(config: TrialConfig, backbone: Backbone) -> None:
             f"model {config.model.name} over backbone {backbone.name} would rank at random: "
             f"nothing is trained (training.num_epochs=0), and its {parts} would be drawn{new}"
             f"{lacks}. Train it, start from {other}, or name a backbone with a trained head and a "
-            f"model that takes it (maxp){unread_generator(backbone)}"
+            f"model that takes it (maxp){unread_head(backbone)}"
         )
 
 

@@ -29,7 +29,7 @@ from rank_core.encoders.published_heads import (
     load_head,
     new_classifier,
     new_head_pooling,
-    unread_generator,
+    unread_head,
 )
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
@@ -259,7 +259,7 @@ def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> 
     elif not backbone.trained_head:
         if (backbone.folder / RANKING_HEAD).exists():
             return False  # `build_model` loads it
-        problem = f"it has none{unread_generator(backbone)}"
+        problem = f"it has none{unread_head(backbone)}"
     elif not (problem := head_problem(backbone)):
         check_head(backbone)
         return True

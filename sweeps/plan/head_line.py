@@ -1,6 +1,6 @@
 """What becomes of the trained head of a published reranker: a line of plan and report."""
 
-from rank_core.encoders.published_heads import unread_generator
+from rank_core.encoders.published_heads import unread_head
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from sweeps.plan.plan import Plan
@@ -11,7 +11,7 @@ def used_head(plan: Plan) -> str:
     be one; "" for others without one."""
     users, others = _models(plan)
     if not _head(plan):
-        return unread_generator(plan.inputs.backbone)
+        return unread_head(plan.inputs.backbone)
     parts = [f"scores the chunks of {', '.join(users)}"] * bool(users) + [_unused(others)] * bool(
         others
     )

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, T5Tok
 from rank_core.encoders import checkpoint
 from rank_core.encoders.any_kind import PADDED, is_whole
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.published_heads import generated_score, unread_generator
+from rank_core.encoders.published_heads import generated_score, unread_head
 from rank_core.encoders.t5_rerankers import KINDS
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, read_model, write_model
@@ -214,7 +214,7 @@ def test_any_other_t5_is_an_encoder(tmp_path):
     folder = publish(tmp_path / "t5-base")
     backbone = resolve_backbone(str(folder))
     assert (backbone.trained_head, backbone.own_layout) == ("", None)
-    assert "is read so where its name says it, or its config.json has" in unread_generator(backbone)
+    assert "is read so where its name says it, or its config.json has" in unread_head(backbone)
     with pytest.raises(BadInput, match=r"would rank at random.*trained as monoT5"):
         scores(config_of(folder))
 

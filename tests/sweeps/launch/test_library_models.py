@@ -11,11 +11,14 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.embedder import read_embedder
+from rank_core.encoders.published_heads import unread_head
 from rank_core.errors import BadInput
+from rank_core.models.build import require_weights
 from rank_core.models.checks import check_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
+from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_published_heads import forget
 from tests.rank_core.models.embedding_folders import encoder, saved
 
@@ -124,6 +127,32 @@ def test_a_class_that_transformers_does_not_have_is_refused_by_its_name(
     untrained = {"model.name": "bi-encoder", "model.backbone": path, "training.num_epochs": 0}
     with pytest.raises(BadInput, match=f"is a {name}, which transformers does not have"):
         check_model(TrialConfig().override(untrained), resolve_backbone(path))
+
+
+def test_a_listwise_reranker_by_code_of_its_own_is_refused_by_its_name(tmp_path):
+    """A folder as that of jina-reranker-v3: many documents in one pass, and two layers over the
+    vectors of tokens that stand for them. Trained, its encoder is one of the kind."""
+    make_backbone("qwen3", tmp_path)
+    changed(
+        tmp_path,
+        "config.json",
+        architectures=["JinaForRanking"],
+        auto_map={"AutoModel": "modeling.JinaForRanking"},
+    )
+    weights = load_file(tmp_path / "model.safetensors")
+    layers = {"projector.0.weight": torch.ones(8, 16), "projector.2.weight": torch.ones(8, 8)}
+    save_file({**weights, **layers}, tmp_path / "model.safetensors", {"format": "pt"})
+    (tmp_path / "modeling.py").write_text("raise SystemExit('it was run')\n")
+    forget()
+    backbone = resolve_backbone(str(tmp_path))
+    said = "it is a JinaForRanking, which transformers does not have: its encoder alone is read"
+    assert unread_head(backbone) == f"; {said}"
+    for model, head in (("maxp", ""), ("longp", ""), ("maxp", "checkpoint"), ("parade-max", "")):
+        settings = {"model.name": model, "model.backbone": str(tmp_path), "training.num_epochs": 0}
+        settings |= {"model.head": head} if head else {}
+        config = TrialConfig().override(settings)
+        with pytest.raises(BadInput, match=said):
+            require_weights(config, backbone)
 
 
 def test_adapters_of_a_reranker_are_no_embedding_model(tmp_path):
