@@ -7,12 +7,10 @@ instead of positions (ALiBi), whose checkpoints say "bert".
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rank_core.encoders.saved_model import SavedModel
 from rank_core.errors import BadInput, unknown
-
-if TYPE_CHECKING:
-    from rank_core.encoders.st_folder import SavedModel
 
 POOLINGS = ("cls", "mean", "last")
 """Row poolings: the first token's vector, the mean over all tokens, the last token's vector."""
@@ -82,7 +80,7 @@ class Backbone:
     trained_head: str = ""  # what the checkpoint has beside the encoder to score or classify
     own_layout: RowLayout | None = None  # of a reranker; None: [CLS] query [SEP] text [SEP]
     head_pooling: str = ""  # what its trained head or ranking head reads; "": as `pooling`
-    chain: "SavedModel | None" = None  # with a head that sentence-transformers saved as modules
+    chain: SavedModel | None = None  # with a head that sentence-transformers saved as modules
     problem: str = ""  # why no encoder is read here; then only sentence-transformers reads it
 
     def max_window(self, max_query_tokens: int) -> int:

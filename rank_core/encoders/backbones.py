@@ -73,11 +73,10 @@ from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.hub import hub_folder
 from rank_core.encoders.links import check_links
 from rank_core.encoders.module_chain import pair_layout, ranking_chain
+from rank_core.encoders.saved_model import MODEL_SETTINGS, SavedModel
 from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.encoders.st_folder import (
     CALLED,
-    MODEL_SETTINGS,
-    SavedModel,
     Unread,
     encoder_folder,
     modules_folder,

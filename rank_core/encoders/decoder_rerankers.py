@@ -25,7 +25,8 @@ from rank_core.children import OverLimit, bounded
 from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged
 from rank_core.encoders.module_chain import pair_layout
-from rank_core.encoders.st_folder import Module, SavedModel, Unread, known_settings
+from rank_core.encoders.saved_model import Module, SavedModel
+from rank_core.encoders.st_folder import Unread, known_settings
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text

@@ -49,16 +49,17 @@ from rank_core.encoders.checkpoint import (
 from rank_core.encoders.e5 import EXTENDED, ORIGINAL_POSITIONS, e5_name
 from rank_core.encoders.e5 import PROMPTS as E5_PROMPTS
 from rank_core.encoders.module_chain import ModuleStack
-from rank_core.encoders.st_folder import MODEL_SETTINGS, SavedModel, read_table
+from rank_core.encoders.saved_model import MODEL_SETTINGS, SavedModel
+from rank_core.encoders.st_folder import read_table
 from rank_core.errors import BadInput, shown, unknown
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 LIBRARY_MODULES = (
     *("Transformer", "Pooling", "Dense", "LayerNorm", "Dropout", "Normalize", "Router", "Asym"),
-    *("StaticEmbedding", "WordEmbeddings", "WordWeights", "BoW", "CNN", "LSTM"),
-    "WeightedLayerPooling",
+    *("StaticEmbedding", "WordWeights", "CNN", "LSTM", "WeightedLayerPooling"),
 )
-"""Modules of sentence-transformers from texts to vectors."""
+"""Modules of sentence-transformers from texts to vectors, but for those with a tokenizer of their
+own (WordEmbeddings, BoW), by whose tokens no document is cut."""
 KINDS = tuple(name for name, kind in TYPES.items() if kind.loader in ("AutoModel", "AlibiEncoder"))
 """Encoders that read texts here as sentence-transformers has them read; the others have an
 attention of ours, for queries with their documents."""
@@ -159,8 +160,8 @@ def library_backbone(name: str, problem: BadInput) -> Backbone:
 
 
 def _tokenizer_folder(saved: SavedModel) -> Path:
-    """The folder of the first module that has a tokenizer."""
-    places = [saved.encoder, *(saved.folder / module.path for module in saved.modules)]
+    """The folder of the first module, or of one within it, that has a tokenizer."""
+    places = [saved.encoder, *saved.module_folders]
     found = (place for place in places for name in VOCABULARY_FILES if (place / name).exists())
     return next(found, saved.folder)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, MODULES, PICKLED
+from rank_core.encoders.saved_model import folders_of
 from rank_core.encoders.st_folder import encoder_folder, stated_modules
 from rank_core.errors import BadInput
 
@@ -28,7 +29,7 @@ def check_links(name: str, top: Path, *, weights: bool = False) -> None:
 def _files(top: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
     if (top / MODULES).is_symlink():
         yield top / MODULES  # before it is read
-    modules = (top / module.path for module in stated_modules(top))
+    modules = folders_of(top, stated_modules(top))
     for folder in dict.fromkeys((top, top / "encoder", encoder_folder(top), *modules)):
         yield folder
         for pattern in patterns:

@@ -28,19 +28,15 @@ from rank_core.encoders.checkpoint import (
     damaged,
     read_json,
 )
-from rank_core.encoders.st_folder import (
-    ACTIVATIONS,
+from rank_core.encoders.saved_model import (
     LIBRARY,
     MODEL_SETTINGS,
-    SCORES,
     TRANSFORMER_SETTINGS,
-    VECTOR,
     Module,
     SavedModel,
     Step,
-    Unread,
-    module_settings,
 )
+from rank_core.encoders.st_folder import ACTIVATIONS, SCORES, VECTOR, Unread, module_settings
 from rank_core.errors import BadInput, not_installed
 from rank_core.files import write_json
 

@@ -22,19 +22,21 @@ from rank_core.encoders.backbones import (
 from rank_core.encoders.checkpoint import CONFIG, damaged
 from rank_core.encoders.embedder import Embedder, encoder_problem, named_prompt, read_trained
 from rank_core.encoders.module_chain import Dense, Normalize, module_layer
-from rank_core.encoders.st_folder import (
-    EXPANSION,
-    IDENTITY,
-    MASK,
+from rank_core.encoders.saved_model import (
     MODEL_SETTINGS,
     MULTI_VECTOR,
-    OF_TOKENS,
-    PYLATE,
-    TOKENS,
     TRANSFORMER_SETTINGS,
     Module,
     SavedModel,
     Step,
+)
+from rank_core.encoders.st_folder import (
+    EXPANSION,
+    IDENTITY,
+    MASK,
+    OF_TOKENS,
+    PYLATE,
+    TOKENS,
     Unread,
     module_settings,
     read_table,

@@ -8,22 +8,29 @@ that sentence-transformers does not read either.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
-from rank_core.encoders.checkpoint import CONFIG, MODULES, damaged, read_json
+from rank_core.encoders.checkpoint import CONFIG, MODULES, PICKLED, damaged, read_json
+from rank_core.encoders.saved_model import (
+    EMBEDS,
+    MODEL_SETTINGS,
+    MULTI_VECTOR,
+    RANKS,
+    TRANSFORMER_SETTINGS,
+    Module,
+    SavedModel,
+    Step,
+    encoder_path,
+    folders_of,
+)
 from rank_core.errors import shown
 
 VECTOR, SCORES, TOKENS = "sentence_embedding", "scores", "token_embeddings"
 """What Pooling writes, what ranks, and what a Transformer writes."""
-LIBRARY = "sentence_transformers"
-TRANSFORMER_SETTINGS, MODEL_SETTINGS = (
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-)
 TRANSFORMER_FILES = (
     TRANSFORMER_SETTINGS,
     *(
@@ -32,12 +39,6 @@ TRANSFORMER_FILES = (
     ),
 )
 """Names of that file, in the order in which sentence-transformers tries them."""
-EMBEDS, RANKS = "SentenceTransformer", "CrossEncoder"
-"""The model_type of embedding models, and of old files without one; that of rerankers."""
-MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
-"""Those of models with a vector for each token: sentence-transformers' and PyLate's."""
-SPARSE = "SparseEncoder"
-"""That of models with a weight for each word of a vocabulary."""
 MOST_MODULES = 100
 
 OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
@@ -125,119 +126,6 @@ SAME_ROWS = re.compile(
 """Settings with which a row of text has the same tokens and the same vectors, in fp32."""
 
 
-class Module(NamedTuple):
-    """A module that `modules.json` names."""
-
-    type: str
-    path: str  # its folder, relative
-
-    @property
-    def kind(self) -> str:
-        """The name of its class."""
-        return self.type.rpartition(".")[2]
-
-    @property
-    def of_library(self) -> bool:
-        """False for one whose code is elsewhere, such as in the folder."""
-        return self.type.startswith(f"{LIBRARY}.")
-
-    def __str__(self) -> str:
-        return f"{self.kind} ({self.path})" if self.path else self.kind
-
-
-class Step(NamedTuple):
-    """A module behind a Pooling: its class, its folder, and the names of what it reads and
-    writes."""
-
-    kind: str
-    path: str
-    takes: str
-    gives: str
-
-
-@dataclass(frozen=True)
-class SavedModel:
-    """What a folder says of its model; of one without `modules.json` little more than defaults.
-
-    Examples:
-        >>> read_saved(Path("rank_core/encoders/tiny_docs")).modules
-        ()
-    """
-
-    folder: Path  # with modules.json, if there is one
-    modules: tuple[Module, ...] = ()
-    task: str = EMBEDS  # its model_type; of PyLate also where it is not stated
-    scores: bool = False  # it is a reranker, by its task or by its modules
-    prompts: tuple[tuple[str, str], ...] = ()  # (name, text) of those with a text
-    default_prompt: str | None = None  # a name
-    similarity: str = ""  # "": not stated
-    truncate_dim: int | None = None  # dimensions that are kept; None: all
-    max_length: int | None = None  # tokens of a row; None: as tokenizer and encoder say
-    lowers: bool = False  # texts are lowered (do_lower_case)
-    chats: bool = False  # rows are written by a chat template
-    template: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what that is given
-    pooling: str = ""  # one of POOLINGS, or modes of sentence-transformers joined by +; "": unread
-    reads_prompt: bool = True  # the pooling reads the tokens of a prompt
-    steps: tuple[Step, ...] = ()  # behind the pooling
-    row_problem: str = ""  # why rows here are not those of sentence-transformers; "": they are
-    unread: str = ""  # why the chain is not computed here; "": it is
-    notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
-
-    @property
-    def encoder(self) -> Path:
-        """The folder of the Transformer; the folder itself without one."""
-        return self.folder / _encoder_path(self.modules)
-
-    @property
-    def query_prefix(self) -> str:
-        """The text that a reranker has before every query by default."""
-        return dict(self.prompts).get(self.default_prompt or "", "") if self.task == RANKS else ""
-
-    @property
-    def is_stated(self) -> bool:
-        """True where `modules.json` says how vectors are made."""
-        return bool(self.modules)
-
-    @property
-    def is_multi_vector(self) -> bool:
-        """True for the modules of a `MultiVectorEncoder`, or of PyLate."""
-        return self.is_stated and self.task in MULTI_VECTOR
-
-    @property
-    def gives_vectors(self) -> bool:
-        """True for the modules of an embedding model."""
-        return self.is_stated and not self.other_task
-
-    @property
-    def other_task(self) -> str:
-        """Why it gives no vectors of texts, in words; "" where it may."""
-        stated = f"in {self.folder / MODEL_SETTINGS}"
-        if self.task == SPARSE:
-            return (
-                f"is a {SPARSE} ({stated}), whose weights of words (SPLADE) are not computed here"
-            )
-        if self.task != EMBEDS:
-            return f"is a {shown(self.task)} ({stated})"
-        scores = [module for module in self.modules if module.kind == "LogitScore"]
-        return f"is a reranker (its module {scores[0]} gives scores)" if scores else ""
-
-    def problem(self, *, has_prompt: bool) -> str:
-        """Why the chain is not computed here, over texts that have a prompt or none."""
-        if self.unread or self.reads_prompt or not has_prompt:
-            return self.unread
-        return f"its module {self.modules[1]} leaves out the prompt (include_prompt)"
-
-    @property
-    def module_folders(self) -> list[Path]:
-        """The folders of all modules but those in `folder` itself."""
-        return [self.folder / module.path for module in self.modules if module.path]
-
-    @property
-    def described(self) -> str:
-        """Its modules, in words."""
-        return ", ".join(map(str, self.modules))
-
-
 class Unread(Exception):
     """The reason why a chain cannot be read."""
 
@@ -264,13 +152,9 @@ def stated_modules(folder: Path) -> tuple[Module, ...]:
     return tuple(modules)
 
 
-def _encoder_path(modules: Sequence[Module]) -> str:
-    return next((module.path for module in modules if module.kind == "Transformer"), "")
-
-
 def encoder_folder(folder: Path) -> Path:
     """The folder of the Transformer in a folder with modules; the folder itself without one."""
-    return folder / _encoder_path(stated_modules(folder))
+    return folder / encoder_path(stated_modules(folder))
 
 
 def modules_folder(folder: Path, exported: str) -> Path:
@@ -315,12 +199,11 @@ def read_saved(folder: Path) -> SavedModel:
         raise damaged(path, f"has model_type={shown(task)}, which is no name")
     if task == EMBEDS and not settings.keys().isdisjoint(PYLATE):
         task = MULTI_VECTOR[1]
-    encoder = folder / _encoder_path(modules)
+    encoder = folder / encoder_path(modules)
     transformer = transformer_settings(encoder)
     template, problem = _of_rows(transformer, OF_TOKENS if task in MULTI_VECTOR else ())
     prompts, default = ({}, None) if task in MULTI_VECTOR else _prompts(path, settings, task)
-    unread = sorted(settings.keys() - MODEL_KEYS.get(task, MODEL_KEYS[EMBEDS]))
-    note = f"Not read, as in sentence-transformers: {', '.join(unread)} in {path.name}."
+    keys = sorted(settings.keys() - MODEL_KEYS.get(task, MODEL_KEYS[EMBEDS]))
     kinds = [module.kind for module in modules]
     dense = (read_table(folder / m.path / CONFIG) for m in modules if m.kind == "Dense")
     saved = SavedModel(
@@ -338,12 +221,26 @@ def read_saved(folder: Path) -> SavedModel:
         lowers=bool(modules and transformer.get("do_lower_case")),
         template=template,
         row_problem=problem,
-        notes=(note,) * bool(unread),
+        notes=(
+            *_note(f"Not read, as in sentence-transformers: {{}} in {path.name}.", keys),
+            *_note("Weights that no module reads: {}.", _unread_weights(folder, modules)),
+        ),
     )
     try:
         return _with_chain(saved, transformer) if modules else saved
     except Unread as reason:
         return replace(saved, unread=str(reason))
+
+
+def _note(sentence: str, names: Sequence[str]) -> tuple[str, ...]:
+    return (sentence.format(", ".join(names)),) * bool(names)
+
+
+def _unread_weights(folder: Path, modules: Sequence[Module]) -> list[str]:
+    """The folders with weights that belong to no module."""
+    known = {place.relative_to(folder).parts[0] for place in folders_of(folder, modules)}
+    files = (file for name in ("*.safetensors", PICKLED) for file in folder.glob(f"*/{name}"))
+    return sorted({file.parent.name for file in files} - known)
 
 
 def _prompts(

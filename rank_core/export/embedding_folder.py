@@ -13,8 +13,9 @@ from rank_core.encoders.backbones import ENCODER_FOLDER, load_tokenizer, own_tok
 from rank_core.encoders.checkpoint import CONFIG, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
 from rank_core.encoders.embedder import encoder_problem
-from rank_core.encoders.st_folder import EMBEDS, read_table
-from rank_core.export.saved_folder import Part, pooling_part, write_saved
+from rank_core.encoders.saved_model import EMBEDS
+from rank_core.encoders.st_folder import read_table
+from rank_core.export.saved_folder import ModuleFiles, pooling_part, write_saved
 from rank_core.models import MODELS, model_class
 from rank_core.models.bi_encoder import BiEncoder
 
@@ -71,7 +72,7 @@ def _write_modules(folder: Path, model: BiEncoder) -> None:
     parts = [pooling_part(model.pooling, vector_size(model.encoder.config))]
     for step, layer in zip(facts.steps, model.projection.layers, strict=True):
         settings = read_table(facts.folder / step.path / CONFIG)
-        parts.append(Part(step.kind, settings, layer.state_dict()))
+        parts.append(ModuleFiles(step.kind, settings, layer.state_dict()))
     whole = {
         "model_type": EMBEDS,
         "prompts": {"query": facts.query_prompt, "document": facts.document_prompt},

@@ -7,9 +7,9 @@ from typing import Any
 
 from rank_core.encoders.backbones import ENCODER_FOLDER
 from rank_core.encoders.checkpoint import save_tokenizer
-from rank_core.encoders.st_folder import MULTI_VECTOR
+from rank_core.encoders.saved_model import MULTI_VECTOR
 from rank_core.export.embedding_folder import reads_same, write_rows
-from rank_core.export.saved_folder import Part, write_saved
+from rank_core.export.saved_folder import ModuleFiles, write_saved
 from rank_core.models.late_interaction import ColBert
 
 
@@ -26,7 +26,7 @@ def write_multi_vector(folder: Path, model: ColBert) -> None:
         return
     layers = iter(model.head.layers)
     parts = [
-        Part(
+        ModuleFiles(
             part.kind,
             part.settings,
             {} if part.kind == "MultiVectorMask" else next(layers).state_dict(),

@@ -10,13 +10,8 @@ from torch import Tensor
 
 from rank_core.encoders.backbones import ENCODER_FOLDER
 from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE
-from rank_core.encoders.st_folder import (
-    LIBRARY,
-    MODEL_SETTINGS,
-    OUR_POOLINGS,
-    TOKENS,
-    TRANSFORMER_SETTINGS,
-)
+from rank_core.encoders.saved_model import LIBRARY, MODEL_SETTINGS, TRANSFORMER_SETTINGS
+from rank_core.encoders.st_folder import OUR_POOLINGS, TOKENS
 from rank_core.files import write_json
 
 TYPES = {
@@ -32,7 +27,7 @@ TYPES = {
 POOLINGS = {ours: theirs for theirs, ours in OUR_POOLINGS.items()}
 
 
-class Part(NamedTuple):
+class ModuleFiles(NamedTuple):
     """A module behind the Transformer."""
 
     kind: str  # a key in `TYPES`
@@ -40,15 +35,15 @@ class Part(NamedTuple):
     weights: Mapping[str, Tensor] = {}
 
 
-def pooling_part(pooling: str, size: int) -> Part:
+def pooling_part(pooling: str, size: int) -> ModuleFiles:
     """The Pooling of vectors with `size` dimensions, by our name or by theirs joined by +."""
     modes = POOLINGS.get(pooling) or pooling.split("+")
     settings = {"embedding_dimension": size, "pooling_mode": modes, "include_prompt": True}
-    return Part("Pooling", settings)
+    return ModuleFiles("Pooling", settings)
 
 
 def write_saved(
-    folder: Path, model: Mapping[str, Any], parts: Sequence[Part], **transformer: Any
+    folder: Path, model: Mapping[str, Any], parts: Sequence[ModuleFiles], **transformer: Any
 ) -> None:
     """Writes the settings of a model and of its Transformer, and the modules behind that."""
     modules = [(ENCODER_FOLDER, "Transformer")]

@@ -28,8 +28,9 @@ from rank_core.encoders.backbones import (
     tokenizer_hash,
 )
 from rank_core.encoders.checkpoint import save_tokenizer
-from rank_core.encoders.st_folder import IDENTITY, RANKS, SCORES, VECTOR
-from rank_core.export.saved_folder import Part, pooling_part, write_saved
+from rank_core.encoders.saved_model import RANKS
+from rank_core.encoders.st_folder import IDENTITY, SCORES, VECTOR
+from rank_core.export.saved_folder import ModuleFiles, pooling_part, write_saved
 from rank_core.models import model_class
 from rank_core.models.passage_scores import FirstP
 from rank_core.models.ranker import Ranker, draws_classifier, uses_checkpoint_head
@@ -124,7 +125,7 @@ def write_cross_encoder(
     write_saved(
         folder,
         {"model_type": RANKS, "activation_fn": IDENTITY, "prompts": {}},
-        [pooling_part(model.pooling, size), Part("Dense", dense, head)],
+        [pooling_part(model.pooling, size), ModuleFiles("Dense", dense, head)],
         # Otherwise it would be initialised, with a warning, and never used.
         model_kwargs={"add_pooling_layer": False} if type_of(backbone.kind).pooler else {},
     )

@@ -20,7 +20,7 @@ from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained,
 from rank_core.encoders.flat_rows import FlatRows
 from rank_core.encoders.module_chain import ModuleStack, marks_around
 from rank_core.encoders.packed import products
-from rank_core.encoders.st_folder import MULTI_VECTOR, SPARSE
+from rank_core.encoders.saved_model import MULTI_VECTOR, SPARSE
 from rank_core.errors import BadInput
 from rank_core.models.embedding_rows import (
     Around,

@@ -19,6 +19,7 @@ from rank_core.chunking.encoder_input import EncoderInput
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.any_kind import head_names, vector_size
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import saved_with
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.openvino_runtime import CompiledEncoder
@@ -111,7 +112,7 @@ class Ranker(RankingSystem, nn.Module):
     @classmethod
     def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:
         """What a plan says about the reading of the backbone, in sentences."""
-        return ()
+        return saved_with(backbone.folder).notes
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:

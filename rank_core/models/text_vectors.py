@@ -25,7 +25,7 @@ from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.module_chain import ModuleStack, require_library
 from rank_core.encoders.openvino_runtime import INPUTS, CompiledEncoder, Row
 from rank_core.encoders.packed import kept_weights, packs
-from rank_core.encoders.st_folder import LIBRARY
+from rank_core.encoders.saved_model import LIBRARY
 from rank_core.errors import BadInput, OutOfMemory, not_installed
 from rank_core.machine import is_out_of_memory, release_memory
 from rank_core.models.embedding_rows import SpreadEncoder, row_states
@@ -235,6 +235,8 @@ class LibraryReader(TextReader):
                 )
             self.model.truncate_dim = None  # whoever reads the vectors cuts them
             own = self.model.tokenizer
+            if not isinstance(own, PreTrainedTokenizerBase):
+                own = PreTrainedTokenizerFast(tokenizer_object=own)
             self.max_length = min(self.model.max_seq_length or NO_LIMIT, NO_LIMIT)
             [vector] = self.model.encode_document(["a text"], show_progress_bar=False)
             self.dimensions = len(vector)
@@ -244,8 +246,6 @@ class LibraryReader(TextReader):
                 f"sentence-transformers cannot read {facts.name} (its modules: {facts.described}): "
                 f"{reason}"
             ) from None
-        if not isinstance(own, PreTrainedTokenizerBase):
-            own = PreTrainedTokenizerFast(tokenizer_object=own)
         self.tokenizer = own
 
     def encode(self, texts: list[str], queries: bool) -> Singles:

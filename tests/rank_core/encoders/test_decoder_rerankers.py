@@ -293,3 +293,22 @@ def test_the_tokens_of_the_score_are_part_of_a_checkpoint_s_hash(tmp_path):
     path.write_text(json.dumps({"true_token_id": NO, "false_token_id": YES}))
     forget()
     assert resolve_backbone(str(folder)).content_hash != before
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            {"module_input_name": "logits"},
+            "module_input_name='logits'; only causal_logits are read",
+        ),
+        ({"temperature": 2}, "unknown key 'temperature' of a LogitScore"),
+    ],
+)
+def test_a_setting_of_a_score_that_is_not_read_is_refused_by_its_name(more, reason, tmp_path):
+    folder = publish("qwen3", tmp_path / "published")
+    path = tmp_path / "published" / "1_LogitScore" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    forget()
+    with pytest.raises(BadInput, match=reason):
+        resolve_backbone(folder)

@@ -1,5 +1,6 @@
 """A link out of a model's folder, in each of its places: refused, and never in an export."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.embedder import read_embedder
 from rank_core.encoders.links import check_links, leaves
 from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
@@ -124,3 +126,14 @@ def weights_of(config: TrialConfig, folder: Path) -> Path:
     backbone = resolve_backbone(config.model.backbone)
     save_weights(folder, build_model(config, backbone, init_seed=1).state_dict())
     return folder / WEIGHTS
+
+
+def test_the_modules_within_a_router_refuse_them_too(tmp_path):
+    folder = tmp_path / "theirs"
+    (folder / "query_0_Transformer").mkdir(parents=True)
+    kind = "sentence_transformers.base.modules.router.Router"
+    (folder / "modules.json").write_text(json.dumps([{"type": kind, "path": ""}]))
+    (tmp_path / "private").write_text("{}")
+    (folder / "query_0_Transformer" / "config.json").symlink_to(tmp_path / "private")
+    with pytest.raises(BadInput, match=LINK):
+        read_embedder(str(folder))

@@ -205,6 +205,12 @@ DAMAGED = {
     "no list": ("modules.json", {}, "must hold a list"),
     "a folder elsewhere": ("modules.json", [{"type": "a.Pooling", "path": "../x"}], "not a folder"),
     "another key": ("2_Dense/config.json", DENSE | {"rank": 2}, "unknown key 'rank'"),
+    "another key of a Pooling": ("1_Pooling/config.json", MEAN | {"k": 2}, "key 'k' of a Pooling"),
+    "neither true nor false": (
+        "1_Pooling/config.json",
+        MEAN | {"include_prompt": None},
+        "include_prompt=None",
+    ),
     "another type": ("2_Dense/config.json", DENSE | {"in_features": "16"}, "no int"),
     "no size": ("3_LayerNorm/config.json", {"dimension": 0}, "must have a size as dimension"),
     "another size": ("2_Dense/config.json", DENSE | {"in_features": 8}, "the weights of a Dense"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rank_core.encoders import embedder
+from rank_core.encoders import embedder, st_folder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput, OutOfMemory
@@ -100,6 +100,24 @@ def test_the_length_at_which_a_tokenizer_cuts_by_itself_is_not_read(library, tmp
     assert len(model.tokenizer.backend_tokenizer.encode(text).ids) == 9
     assert model.length_of(text) == 9
     assert differences(library, path) < BAR
+
+
+def test_the_lists_of_keys_have_those_that_sentence_transformers_writes(library, tmp_path):
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+    from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
+
+    for module in (Dense, Normalize, LogitScore, Dropout, LayerNorm, Pooling):
+        known = {**st_folder.SETTINGS, **st_folder.KEYS}[module.__name__]
+        assert {*module.config_keys} <= {*known}
+    found = {*Transformer.config_keys} - st_folder.TRANSFORMER_KEYS - {*st_folder.OF_TOKENS}
+    assert found == {st_folder.CALLED}
+    path = saved(library, tmp_path, **CHAINS["prompts"], truncate_dim=5)
+    model = library.SentenceTransformer(path, device="cpu")
+    assert {*model._get_model_config()} <= st_folder.MODEL_KEYS[model.model_type]
+    source = publish("bert", tmp_path / "published")
+    reranker = library.CrossEncoder(source, device="cpu")
+    assert {*reranker._get_model_config()} <= st_folder.MODEL_KEYS[reranker.model_type]
 
 
 def test_a_title_stands_between_prompt_and_text(library, tmp_path):
