@@ -144,7 +144,7 @@ class TrialState:
         if self.workers and self.workers[-1].number == number:
             return
         step = self.progress[-1].step if self.progress else 0
-        seconds = sum(model.train_seconds + model.eval_seconds for model in self.models)
+        seconds = sum((one.train_seconds + one.eval_seconds for one in self.models), 0.0)
         if self._in_training is not None:
             seconds += sum(self._in_training["shared"]["seconds"])
         self.workers.append(Workers(step, number, seconds))

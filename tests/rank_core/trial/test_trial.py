@@ -52,7 +52,9 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
         {"training.num_epochs": 3, "evaluation.max_test_queries": 5}
     )
     written = json.loads((folder / "result.json").read_text())
-    assert written == vars(result) and written["status"] == "done"
+    assert written["workers"] == [{"step": 0, "number": 1, "seconds": 0.0}]
+    workers = [vars(row) for row in result.workers]
+    assert written == vars(result) | {"workers": workers} and written["status"] == "done"
     assert result.cell.startswith("maxp-w40-s20-") and result.seed == 1
     assert result.peak_memory_bytes > 10**7 and 0 <= result.padding_share < 0.5
     assert 0 < result.train_seconds < 60 and 0 < result.eval_seconds < 60
