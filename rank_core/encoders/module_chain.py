@@ -197,7 +197,9 @@ def save_modules(source: SavedModel, folder: Path, head: ChainHead | None = None
 def require_library(pooling: str) -> None:
     """Raises `BadInput` for a pooling of sentence-transformers where that is not installed."""
     if pooling not in POOLINGS and find_spec(LIBRARY) is None:
-        raise not_installed(f"sentence-transformers, which computes the pooling {pooling},", "st")
+        raise not_installed(
+            f"sentence-transformers, which computes the pooling {pooling},", "serve"
+        )
 
 
 def marks_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -81,7 +81,7 @@ def text_reader(
         )
     if find_spec(LIBRARY) is None:
         what = f"sentence-transformers, which has to read {facts.name} ({facts.library}),"
-        raise not_installed(what, "st")
+        raise not_installed(what, "serve")
     return LibraryReader(facts, device, autocast, trust_code=trust_code)
 
 

@@ -357,5 +357,5 @@ def test_a_rare_pooling_needs_the_library(tmp_path, monkeypatch):
     chain = (("Pooling", MEAN | {"pooling_mode": "max"}), ("Dense", SCORE))
     folder = write_chain("bert", tmp_path / "published", chain)
     monkeypatch.setattr("rank_core.encoders.module_chain.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pooling max,.* install .*\[st\]"):
+    with pytest.raises(BadInput, match=r"pooling max,.* install .*\[serve\]"):
         check_model(config_of(folder, "firstp"), resolve_backbone(folder))
