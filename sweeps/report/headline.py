@@ -292,12 +292,13 @@ def called(analysis: Analysis, name: str, *, starts: bool = False) -> str:
     if name not in sweep.indexes:
         return sweep.label(name)
     facts = sweep.indexes[name]
+    label, cut = sweep.label(name), f"cut at {facts.figures['largest_window']}"
+    if facts.window is None and not label.startswith(cut):
+        return label
     if facts.window is None:
-        cut = f"cut at {facts.figures['largest_window']}"
-        rest = sweep.label(name).removeprefix(cut)  # how its vectors are stored
-        text = f"documents {cut}{rest or ' tokens'}"
-    elif sweep.label(name) != usual_label(facts.window, facts.overlap):
-        text = f"chunks of {sweep.label(name)}"  # which says the rest in few words
+        text = f"documents {label}" + " tokens" * (label == cut)
+    elif label != usual_label(facts.window, facts.overlap):
+        text = f"chunks of {label}"  # which says the rest in few words
     else:
         text = f"chunks of {facts.window} tokens, overlap {100 * facts.overlap:g}%"
     return f"{text[0].upper()}{text[1:]}" if starts else text

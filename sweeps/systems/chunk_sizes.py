@@ -34,13 +34,13 @@ class IndexFacts:
     @property
     def window(self) -> int | None:
         """The tokens of a chunk; None where documents are cut at the model's limit."""
-        whole = "chunking.window" in self.settings["ignored"]
-        return None if whole else int(self.settings["chunking.window"])
+        cuts = "chunking.window" in {*self.settings} - {*self.settings["ignored"]}
+        return int(self.settings["chunking.window"]) if cuts else None
 
     @property
     def overlap(self) -> float:
         """The share of a chunk that the next one repeats."""
-        return float(self.settings["chunking.overlap"])
+        return float(self.settings.get("chunking.overlap", 0.0))
 
     @property
     def overlap_tokens(self) -> int:
@@ -50,7 +50,8 @@ class IndexFacts:
     @property
     def is_plain(self) -> bool:
         """Windows end anywhere and have no title."""
-        return not (self.settings["chunking.snap"] or self.settings["chunking.title"])
+        ends = ("chunking.snap", "chunking.title")
+        return not any(self.settings.get(name) for name in ends)
 
     @property
     def stored(self) -> str:
@@ -83,7 +84,7 @@ def index_facts(
             kept = records.result(state.name).files
             shares = _read(records, state.name, EVIDENCE) if EVIDENCE in kept else {}
             found[state.cell] = IndexFacts(
-                settings={**cell.settings, "ignored": tuple(cell.ignored)},
+                settings={**cell.config, **cell.settings, "ignored": tuple(cell.ignored)},
                 figures=_read(records, state.name, INDEX),
                 evidence={int(budget): values for budget, values in shares.items()},
             )

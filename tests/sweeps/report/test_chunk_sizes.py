@@ -17,7 +17,7 @@ from sweeps.report import chunk_sizes
 from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.store.test_options import TestOptions
-from sweeps.systems.chunk_sizes import IndexFacts
+from sweeps.systems.chunk_sizes import IndexFacts, index_facts
 from sweeps.systems.clusters import Clusters
 
 QUERIES = 40
@@ -183,6 +183,23 @@ def test_vectors_in_fewer_bytes_are_compared_with_the_same_in_full():
     assert (stated["dimensions"], stated["stored"]) == (8, "int8")
     assert stated["measured"]["bytes"] == 560
     assert set(stated["measured"]["over"]) == {"cut at 512", "256/50%, stored int8", "128/0%"}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({"chunking.window": 64, "chunking.overlap": 0.5}, (64, 0.5)), ({}, (None, 0.0))],
+)
+def test_settings_of_chunks_that_no_cell_varies_are_those_of_the_cell(config, expected):
+    """A sweep of its own over stored precisions; documents that are cut read no window."""
+    cell = Cell("one", settings={"model.stored": "int8"}, config=config, retrieves=True)
+    records = SimpleNamespace(
+        result=lambda name: SimpleNamespace(files=()),
+        read=lambda name, file: b'{"dimensions": 8, "stored": "int8"}',
+    )
+    state = SimpleNamespace(cell="one", name="one-seed1", status=SimpleNamespace(used=True))
+    found = index_facts(records, [cell], [state])["one"]
+    assert (found.window, found.overlap) == expected and found.is_plain
+    assert found.form == (8, "int8") and "model.stored" not in found.of_its_chunks
 
 
 def test_vectors_in_one_form_lose_nothing():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sweeps.findings.analysis import Analysis, analyse
-from sweeps.report.headline import MOST_WORDS, SMOKE_TEST, cost_text, headline
+from sweeps.report.headline import MOST_WORDS, SMOKE_TEST, called, cost_text, headline
 from sweeps.systems.choice import with_rows
 from sweeps.systems.chunk_sizes import IndexFacts
 from sweeps.systems.derived import with_interpolated
@@ -199,6 +199,11 @@ def test_an_index_is_called_by_its_chunks_and_costs_its_vectors(tmp_path: Path) 
     said = headline(replace(found, sweep=replace(found.sweep, indexes=indexes)))
     assert cost_text(said) == "It needs 256 bytes per document and takes 1.5 ms per query."
     assert "Chunks of 256 tokens, overlap 0% need 78% fewer bytes" in said.text
+    names = {"cut at 512, dims 4": "documents cut at 512, dims 4", "Dense, cut": "Dense, cut"}
+    for label, name in ({"cut at 512": "documents cut at 512 tokens"} | names).items():
+        own = [replace(found.sweep.cells[0], label=label), *found.sweep.cells[1:]]
+        sweep = replace(found.sweep, indexes=indexes, cells=tuple(own))
+        assert called(replace(found, sweep=sweep), "cut-0") == name
 
 
 def test_without_dev_it_says_that_the_tested_queries_chose(tmp_path: Path) -> None:
