@@ -100,7 +100,9 @@ class Attempts:
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
-        if len(self.live) >= self.slots or not (workers := self._workers()):
+        if len(self.live) >= self.slots or self._all_prepare():
+            return None
+        if not (workers := self._workers()):
             return None
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
@@ -124,7 +126,7 @@ class Attempts:
         resources = self.resources
         if not resources.min_workers:
             return resources.num_workers
-        nodes, least = living_nodes(self.nodes.unfit), resources.least
+        nodes, least = living_nodes(self.nodes.without_trials), resources.least
         if (free := self._free(nodes)) >= least:
             return min(free, resources.num_workers)
         # Where nodes may join, it waits for the fewest.
@@ -165,14 +167,18 @@ class Attempts:
         avoided = self._avoided(attempt.trial)
         return self._free(living_nodes(avoided)) > 0 and free_workers(self.needs, avoided) > 0
 
+    def _all_prepare(self) -> bool:
+        """Whether all nodes that can run a trial still prepare their inputs."""
+        without = self.nodes.without_trials
+        return bool(self.nodes.waiting) and not can_run(self.needs, self.resources.least, without)
+
     def _avoided(self, trial: Trial) -> frozenset[str]:
-        """The nodes that get no trial, and those on which this one has failed while others can run
-        it."""
-        failed = self._failed_on.get(trial.name, set())
-        least = self.resources.least
-        if failed and can_run(self.needs, least, failed | self.nodes.unfit.keys()):
-            return frozenset(failed | self.nodes.unfit.keys())
-        return frozenset(self.nodes.unfit)
+        """The nodes that get no trial now, and those on which this one has failed while others can
+        run it."""
+        failed, without = self._failed_on.get(trial.name, set()), self.nodes.without_trials
+        if failed and can_run(self.needs, self.resources.least, failed | without):
+            return without | failed
+        return without
 
     def _note_fault(self, trial: Trial, node: str) -> None:
         """Leaves a node out where several trials have failed and none has ended."""
@@ -241,7 +247,9 @@ class Attempts:
         for line in self.nodes.look(self.slots):
             self.events.screen.tell(line)
         before = self._here
-        self._here, self._most = slots_now(self.resources, self.nodes.unfit)
+        self._here, self._most = slots_now(self.resources, self.nodes.without_trials)
+        if self.nodes.waiting:  # a trial that avoids them would wait for other nodes
+            self._most = self._here
         if before is not None and self._here != before:
             why = "nodes have joined" if self._here > before else "nodes have left"
             self.events.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
@@ -292,10 +300,14 @@ class Attempts:
         self._again.append((0.0, attempt.trial))
 
     def unfit(self, tune_id: str, report: Unfit) -> None:
-        """Its process is on a node that cannot work: the trial waits for another one."""
-        if line := self.nodes.reject(report):
-            self.events.screen.tell(line)
+        """Its process is on a node that cannot work, or not yet: the trial waits for another."""
         self._wait_again(self.live[tune_id])
+        if report.for_now:
+            what = f"waiting until {report.host} has prepared its inputs"
+            self.events.screen.waits(self.live[tune_id].trial, what)
+            self._follow_cluster()  # now: the next trial must not go there
+        elif line := self.nodes.reject(report):
+            self.events.screen.tell(line)
 
     def _begin(self, attempt: _Attempt) -> None:
         if not attempt.begun:

@@ -1,13 +1,13 @@
-"""The nodes of a cluster. Each is checked and prepares its inputs when it joins, and is checked
-again by every trial before it begins there. One that cannot work gets no trial, and is named with
-the reason."""
+"""The nodes of a cluster. Each is checked and prepares its inputs when it joins, in a task without
+a GPU; its trials start afterwards, and each checks it again. One that cannot work gets no trial,
+and is named with the reason."""
 
 import math
 import platform
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from errno import EHOSTUNREACH
 from functools import lru_cache
@@ -26,7 +26,7 @@ from rank_core.encoders.backbones import num_parameters
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
-from rank_core.units import size_text
+from rank_core.units import MEBIBYTE, size_text
 from sweeps.ray_engine.driver_disk import PIECE, storage_here
 from sweeps.store.failures import reason_of
 from sweeps.store.prepared import Prepared
@@ -70,6 +70,18 @@ class Unfit:
     node: str  # Ray's id
     host: str
     reason: str
+    for_now: bool = False  # it still prepares its inputs
+
+
+class NotReady(BadInput):
+    """This node has joined and still prepares its inputs."""
+
+
+def check_ready(ready: Collection[str]) -> None:
+    """Raises `NotReady` on a node that is none of these: a trial that waited for any node is placed
+    on a new one the moment that it joins."""
+    if ray.get_runtime_context().get_node_id() not in ready:
+        raise NotReady("it prepares its inputs")
 
 
 @lru_cache(maxsize=1)
@@ -109,7 +121,8 @@ def contents_of(inputs: Inputs) -> tuple[str, str]:
 
 def unfit_here(error: BadInput) -> Unfit:
     """The report of this process."""
-    return Unfit(ray.get_runtime_context().get_node_id(), socket.gethostname(), str(error))
+    node, host = ray.get_runtime_context().get_node_id(), socket.gethostname()
+    return Unfit(node, host, str(error), for_now=isinstance(error, NotReady))
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
@@ -199,6 +212,8 @@ class Nodes:
         self.expected = expected  # None: on one machine, or to prepare it alone
         self.unfit: dict[str, str] = {}  # {Ray's id: the host's name and the reason}
         self.own_caches = False  # or nodes that may join have
+        self.ready: set[str] = set()  # those that have prepared their inputs, by Ray's ids
+        self.waiting: dict[str, str] = {}  # {Ray's id: host} of those that have not yet
         # Bytes per second to the storage, whether through Ray, host.
         self.slowest: tuple[float, bool, str] = (math.inf, False, "")
         # Seeds share their inputs.
@@ -206,7 +221,13 @@ class Nodes:
         self._settings = [config.settings() for config in distinct]
         self._known: set[str] = set()
         self._told = False  # how nodes reach the storage
+        self._line_due = math.inf  # on nodes that prepare
         self._checks: dict[Any, _Check] = {}
+
+    @property
+    def without_trials(self) -> frozenset[str]:
+        """The nodes that cannot work, or not yet, by Ray's ids."""
+        return frozenset(self.unfit.keys() | self.waiting.keys())
 
     def reasons(self) -> str:
         """Which nodes cannot work and why, in words."""
@@ -231,6 +252,7 @@ class Nodes:
                 self._share(Prepared(Storage(self.expected.storage, opened=True)))
         if len(nodes) < 2:
             self._known |= {node["NodeID"] for node in nodes}
+            self.ready |= self._known
             return
         say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
         start = told = time.monotonic()
@@ -275,9 +297,26 @@ class Nodes:
     def look(self, slots: int) -> Iterator[str]:
         """Begins to check nodes that have joined; yields what is known of others by now."""
         if self.expected:
-            self._check([node for node in ray.nodes() if node["Alive"]])
+            nodes = [node for node in ray.nodes() if node["Alive"]]
+            self._check(nodes)
             yield from self._answers(timeout=0.0)
             yield from self._way(slots)
+            yield from self._waits(nodes)
+
+    def _waits(self, nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Which nodes still prepare, where that takes long."""
+        done = self.ready | self.unfit.keys()
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
+        self.waiting = {node: host for node, host in hosts.items() if node not in done}
+        if not self.waiting:
+            self._line_due = math.inf
+            return
+        now = time.monotonic()
+        self._line_due = min(self._line_due, now + LINE_SECONDS)
+        if now >= self._line_due:
+            self._line_due = now + LINE_SECONDS
+            names = ", ".join(sorted(self.waiting.values()))
+            yield f"preparing inputs on {names}, without a GPU; trials start there afterwards"
 
     def _way(self, slots: int) -> Iterator[str]:
         """How nodes reach the storage, once it is measured."""
@@ -308,7 +347,9 @@ class Nodes:
                 continue
             self._known.add(node["NodeID"])
             check = _Check(node["NodeID"], node["NodeManagerHostname"])
-            self._checks[_on(node, _join).remote(self.expected, self._settings)] = check
+            # An autoscaler ends nodes of which nothing is in use.
+            join = _on(node, _join, memory=MEBIBYTE)
+            self._checks[join.remote(self.expected, self._settings)] = check
 
     def _answers(self, timeout: float) -> Iterator[str]:
         """What the checks say that have ended, a line for each node that cannot work."""
@@ -318,6 +359,7 @@ class Nodes:
             check = self._checks.pop(task)
             try:
                 self.slowest = min(self.slowest, (*ray.get(task), check.host))
+                self.ready.add(check.node)
             except ray.exceptions.RayTaskError as error:
                 cause = error.cause
                 if isinstance(cause, StorageAway):
@@ -327,15 +369,17 @@ class Nodes:
                 reason = str(cause) if isinstance(cause, BadInput) else reason_of(cause)
                 yield self.reject(Unfit(check.node, check.host, reason))
             except ray.exceptions.RayError:  # its trials run on others
+                self.ready.add(check.node)  # if it lives, they prepare it
                 yield f"{check.host}: lost while it prepared its inputs"
 
 
-def _on(node: Mapping[str, Any], work: Callable[..., Any]) -> Any:
+def _on(node: Mapping[str, Any], work: Callable[..., Any], memory: int = 0) -> Any:
     """A task on a node, by its id and not by its address: several nodes of a test may share a
-    host. It takes no CPU and no GPU."""
+    host. It takes no CPU and no GPU, and so many bytes of memory."""
     where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     task: Any = ray.remote(work)
-    return task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+    resources = {"num_cpus": 0, "memory": memory or None}
+    return task.options(max_retries=0, scheduling_strategy=where, **resources)
 
 
 def prepare_nodes(configs: Sequence[TrialConfig]) -> None:

@@ -414,6 +414,7 @@ class _Search(_Adapter, Searcher):
                     "attempt": trial_id,
                     "workers": attempt.workers,
                     "expected": nodes.expected,
+                    "ready": sorted(nodes.ready),
                     "contents": contents_of(trial.cell.inputs),
                     "slot": attempt.slot,
                     "avoid": sorted(attempt.avoids),

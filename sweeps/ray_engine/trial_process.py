@@ -35,6 +35,7 @@ from sweeps.ray_engine.nodes import (
     avoiding,
     check_inputs,
     check_node,
+    check_ready,
     unfit_here,
 )
 from sweeps.store.failures import FailureKind, first_line
@@ -92,9 +93,10 @@ def task_here(config: dict[str, Any]) -> TrialTask:
     expected: Expected | None = config["expected"]
     if not expected:  # on one machine
         return task
+    check_ready(config["ready"])
     check_node(expected)
     storage = storage_here(task.storage, task.sweep, expected.command)
-    # Before the attempt begins: what a node that has just joined lacks is no work of the trial.
+    # Before the attempt begins: what this node lacks is no work of the trial.
     with restored_by(Prepared(Storage(storage, opened=True)).restore):
         check_inputs(task.config, config["contents"])
         with suppress(BadInput):  # the trial's own, which says it

@@ -2,15 +2,20 @@
 values are those of a sweep that one process computes."""
 
 import json
+import os
 import re
+import signal
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from sweeps.chunk_size import EXPERIMENT as CHUNK_SIZE
 from tests.chaos.victims import Machines
-from tests.e2e.conftest import trials_of, values_of
+from tests.e2e.conftest import ROOT, trials_of, values_of
 
 # A trial is longer than the start of a process: a warm process takes shorter ones from the process
 # that starts on a new node (docs/cluster.md).
@@ -64,6 +69,88 @@ def test_trials_follow_the_nodes(start_sweep, run_local, tmp_path, monkeypatch):
     undisturbed = run_local(tmp_path / "undisturbed", *WORDS)
     ours, theirs = values_of(sweep.folder), values_of(undisturbed.folder)
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+
+
+def titled(title):
+    """The processes of this machine by the titles that Ray gives, of whatever cluster."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # none of a process, or one that has ended
+            if (entry / "cmdline").read_bytes().startswith(title):
+                yield int(entry.name)
+
+
+@contextmanager
+def held(title):
+    """Processes that begin in the block stand still in it."""
+    known, over, held = {*titled(title)}, threading.Event(), set()
+
+    def hold():
+        while not over.wait(0.01):
+            for pid in {*titled(title)} - known - held:
+                os.kill(pid, signal.SIGSTOP)
+                held.add(pid)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:
+        yield held
+    finally:
+        over.set()
+        holding.join()
+        for pid in held:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_a_node_that_joins_prepares_before_a_trial_takes_its_place(
+    start_sweep, tmp_path, monkeypatch
+):
+    """A trial waits for the node, whose preparation stands still for a while."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    words = (*WORDS[:2], "2", *WORDS[3:], "--max-slots", "2")
+    with closing(Machines(1, tmp_path / "caches")) as machines:
+        monkeypatch.setenv("RAY_ADDRESS", machines.address)
+        with start_sweep(tmp_path / "joined", *words) as sweep:
+            wait_for(sweep, lambda: attempts(sweep, ended=False) == 1)
+            with held(b"ray::_join") as joining:
+                machines.join()
+                wait_for(sweep, lambda: joining)
+                sweep.wait_for("preparing inputs on")
+                assert attempts(sweep, ended=False) <= 1
+                assert not (tmp_path / "caches" / "2" / "training").exists()
+            sweep.wait_for("nodes have joined: 2 slots, 1 before")
+            wait_for(sweep, lambda: attempts(sweep, ended=False) == 2)
+            assert sweep.end() == 0, sweep.text
+    print(sweep.text)
+    trials = trials_of(sweep.folder)
+    assert trials["status"].tolist() == ["done"] * 6 and trials["attempts"].eq(1).all()
+
+
+def test_nodes_with_caches_of_their_own_embed_a_chunk_once(
+    start_sweep, run_local, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "drivers"))
+    words = ("chunking.window=24,48", "chunking.overlap=0,0.5", "chunking.snap=no")
+    words = (*words, "--tracking-uri", "none")
+    with closing(Machines(2, tmp_path / "caches")) as machines:
+        monkeypatch.setenv("RAY_ADDRESS", machines.address)
+        program = [str(ROOT / "sweeps" / "chunk_size.py")]
+        with start_sweep(tmp_path / "shared", *words, program=program) as sweep:
+            assert sweep.end() == 0, sweep.text
+    alone = run_local(tmp_path / "alone", *words, experiment=CHUNK_SIZE)
+    folder = sweep.storage / "chunk_size" / "woods"
+    pd.testing.assert_frame_equal(values_of(folder), values_of(alone.folder), check_exact=True)
+    files = [place / "report" / "results.json" for place in (folder, alone.folder)]
+    shared, once = (
+        sum(row["embedded_tokens"] for row in json.loads(file.read_text())["indexes"])
+        for file in files
+    )
+    nodes = [len([*(tmp_path / "caches" / n / "vectors").glob("*-*.lock")]) for n in "12"]
+    print(f"{shared:,} tokens embedded on two nodes, {once:,} by one process; shards {nodes}")
+    assert shared == once and all(nodes)
+    assert any((sweep.storage / "prepared" / "vectors").rglob("vectors.npy"))
+    assert not any((sweep.storage / "prepared" / "vectors").rglob(".claim"))
 
 
 def test_a_drained_node_saves_its_trial_and_gets_no_other(

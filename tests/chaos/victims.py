@@ -5,6 +5,7 @@ import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
@@ -18,9 +19,11 @@ MEMORY = 80 * 2**20  # of each node's object store: trials put nothing into it
 
 
 class Machines:
-    """A head that runs no trials, and nodes of one core each, which may die."""
+    """A head that runs no trials, and nodes of one core each, which may die; with a folder of
+    `caches`, each node has a cache of its own there."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, caches: Path | None = None) -> None:
+        self.caches, self._joined = caches, 0
         head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = [self._join() for _ in range(nodes)]
@@ -30,9 +33,12 @@ class Machines:
         return str(self.cluster.address)
 
     def _join(self):
+        self._joined += 1
+        cache = self.caches and {"RANKSWEEP_CACHE": str(self.caches / str(self._joined))}
+        own = {"env_vars": cache} if cache else {}
         for attempt in range(JOINS):
             try:
-                return self.cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+                return self.cluster.add_node(num_cpus=1, object_store_memory=MEMORY, **own)
             except Exception:  # Ray gives a raylet 30 s, and has no other class for it
                 if attempt == JOINS - 1:
                     raise

@@ -4,6 +4,7 @@ import errno
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray.util.placement_group import validate_placement_group
@@ -11,6 +12,7 @@ from ray.util.placement_group import validate_placement_group
 from rank_core.checkpoints import Cadence
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput
+from sweeps.ray_engine import attempts as attempts_module
 from sweeps.ray_engine import driver_disk, trial_process
 from sweeps.ray_engine import nodes as module
 from sweeps.ray_engine.nodes import CheckpointLoad, Expected, Nodes, Unfit
@@ -144,9 +146,9 @@ def one_process(monkeypatch, expected, small_trial):
         raise SystemExit(code)
 
     monkeypatch.setattr(trial_process.os, "_exit", ends)
-    monkeypatch.setattr(
-        trial_process, "unfit_here", lambda error: Unfit("n1", "host-a", str(error))
-    )
+    context = SimpleNamespace(get_node_id=lambda: "n1")
+    monkeypatch.setattr(module.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(module.socket, "gethostname", lambda: "host-a")
 
     def run(**config):
         contents = module.contents_of(
@@ -156,7 +158,8 @@ def one_process(monkeypatch, expected, small_trial):
             *("t-seed1", small_trial, False, expected.storage, SWEEP, 1),
             cadence=Cadence(minutes=0),
         )
-        given = {"task": task, "expected": expected, "contents": contents} | config
+        here = {"expected": expected, "ready": ["n1"], "contents": contents}
+        given = {"task": task} | here | config
         try:
             trial_process.run_in_tune(given)
         except SystemExit:
@@ -169,6 +172,12 @@ def one_process(monkeypatch, expected, small_trial):
 def test_a_process_on_an_unfit_node_reports_it_and_is_not_used_again(one_process):
     unfit, ended = one_process(contents=("another", ""))
     assert unfit.host == "host-a" and "another content" in unfit.reason and ended == "ended"
+
+
+def test_a_process_on_a_node_that_still_prepares_leaves_it_at_once(one_process, monkeypatch):
+    monkeypatch.setattr(trial_process, "prepare", lambda config: pytest.fail("on its GPU"))
+    unfit, ended = one_process(ready=["n2"])
+    assert unfit.for_now and unfit.host == "host-a" and ended == "ended"
 
 
 def test_a_process_that_has_waited_for_the_storage_in_vain_says_so(one_process, monkeypatch):
@@ -194,6 +203,78 @@ def test_a_trial_on_an_unfit_node_is_no_attempt_and_goes_elsewhere(attempts):
     attempts.started("b", "alive")
     attempts.formed("b")
     assert state(attempts, trial).num_attempts == 1
+
+
+def test_a_node_that_joins_gets_trials_once_it_has_prepared_its_inputs(attempts, monkeypatch):
+    """n1 has, and n2 joins; a trial is placed there before anything is known of it."""
+    nodes, joins, alive = attempts.nodes, [], ["n1", "n2"]
+    nodes.expected, nodes.ready, nodes._known = Expected("s3://b", SWEEP, "c"), {"n1"}, {"n1"}
+
+    class Join:
+        """A task that ends when the test says so."""
+
+        def remote(self, *arguments):
+            return "join"
+
+    monkeypatch.setattr(module, "_on", lambda node, work, memory: Join())
+    monkeypatch.setattr(module.ray, "wait", lambda tasks, **_: (joins, []))
+    monkeypatch.setattr(module.ray, "get", lambda task: (1e9, False))
+    host = {"n1": "host-a", "n2": "host-b"}
+    monkeypatch.setattr(
+        module.ray,
+        "nodes",
+        lambda: [{"NodeID": n, "Alive": True, "NodeManagerHostname": host[n]} for n in alive],
+    )
+    can_hold = lambda *out: len({*alive} - {*out[-1]})  # noqa: E731
+    monkeypatch.setattr(attempts_module, "slots_now", lambda resources, out: (can_hold(out), 2))
+    monkeypatch.setattr(attempts_module, "can_run", lambda *needs: bool(can_hold(*needs)))
+    first, second = attempts.next("a"), attempts.next("b")
+    attempts.unfit("b", Unfit("n2", "host-b", "it prepares its inputs", for_now=True))
+    running = attempts.events.screen.running
+    assert running[second.name] == "waiting until host-b has prepared its inputs"
+    attempts.failed("b", None)  # its process ends
+    assert state(attempts, second).num_attempts == 0 and not nodes.unfit
+    assert attempts.next("c") is None  # n1 has one slot
+    attempts.got_no_workers("a")
+    attempts.completed("a")
+    assert attempts.next("d") is second and attempts.live["d"].avoids == {"n2"}
+    attempts.got_no_workers("d")
+    attempts.completed("d")
+    alive.remove("n1")
+    attempts._follow_cluster()
+    assert attempts.next("e") is None  # it would wait for a third node
+    joins.append("join")
+    attempts._follow_cluster()
+    assert attempts.next("f") is first and not attempts.live["f"].avoids
+    text = attempts.events.screen.out.getvalue()
+    assert "no trial" not in text and "preparing" not in text  # it took a moment
+
+
+def test_a_long_preparation_of_a_node_that_joins_is_said(monkeypatch):
+    nodes, clock = Nodes(Expected("s3://b", SWEEP, "c")), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    alive = [{"NodeID": "n1", "NodeManagerHostname": "host-a"}]
+    assert not [*nodes._waits(alive)] and nodes.without_trials == {"n1"}
+    clock[0] = module.LINE_SECONDS
+    [line] = nodes._waits(alive)
+    assert line.startswith("preparing inputs on host-a, without a GPU")
+    assert not [*nodes._waits(alive)]
+    nodes.ready.add("n1")
+    clock[0] *= 3
+    assert not [*nodes._waits(alive)] and not nodes.without_trials
+
+
+def test_a_node_whose_preparation_is_lost_gets_trials_which_prepare_it(monkeypatch):
+    nodes = Nodes(Expected("s3://b", SWEEP, "c"))
+    nodes._checks = {"task": module._Check("n1", "host-a")}
+
+    def lost(task):
+        raise module.ray.exceptions.WorkerCrashedError
+
+    monkeypatch.setattr(module.ray, "wait", lambda tasks, **_: (tasks, []))
+    monkeypatch.setattr(module.ray, "get", lost)
+    assert ["lost while it prepared" in line for line in nodes._answers(0.0)] == [True]
+    assert nodes.ready == {"n1"}
 
 
 def test_ray_is_asked_for_any_node_but_the_unfit_ones():
