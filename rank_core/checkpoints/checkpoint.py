@@ -23,7 +23,7 @@ import fsspec
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from rank_core.checkpoints import Cadence
+from rank_core.checkpoints import STRETCH, Cadence
 from rank_core.checkpoints.upload import Upload
 from rank_core.files import atomic_write
 from rank_core.units import size_text
@@ -282,7 +282,7 @@ class Checkpoints:
 
     def _next_stretch(self) -> float:
         """The next interval in units of the cadence's."""
-        return 1.0 if self._is_here else self._random.uniform(0.5, 1.5)
+        return 1.0 if self._is_here else self._random.uniform(*STRETCH)
 
     def _read(self, name: str) -> Content:
         """The content of a file; raises an error of any kind if it is broken."""

@@ -188,9 +188,9 @@ class CheckpointLoad:
         """The bytes that so many trials at a time write."""
         return slots * self.bytes / (60 * self.minutes) if self.minutes else 0.0
 
-    def lost_seconds(self, rate: float, slots: int) -> float:
+    def lost_seconds(self, rate: float, slots: int, nodes: int) -> float:
         """The seconds that the loss of a node costs a trial, on average."""
-        return Cadence(self.minutes).lost_seconds(self.bytes, rate, slots)
+        return Cadence(self.minutes).lost_seconds(self.bytes, rate, slots, nodes)
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,8 @@ class Nodes:
         if size and self.checkpoint.minutes:
             takes = duration(size / rate) if size > rate else "less than 1 s"
             text += f"; a checkpoint of {size_text(size)} at most takes {takes}"
-            lost = duration(self.checkpoint.lost_seconds(rate, slots))
+            nodes = max(1, min(slots, len(self.ready)))
+            lost = duration(self.checkpoint.lost_seconds(rate, slots, nodes))
             text += f"; a lost node costs each of its trials about {lost} of work"
         yield text
         if load > rate:
