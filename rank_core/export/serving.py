@@ -20,7 +20,7 @@ from typing import Any
 
 from tokenizers.processors import TemplateProcessing
 
-from rank_core.encoders.backbone_types import Backbone, type_of
+from rank_core.encoders.backbone_types import Backbone, RowLayout, type_of
 from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
     content_hash,
@@ -91,14 +91,23 @@ def _counted(config: TrialConfig) -> int:
 
 
 def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
-    """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
-    have their own attention here, and ALiBi encoders are not of transformers."""
+    """True for a cross-encoder of rows as sentence-transformers defines it, which `row_tokenizer`
+    can write. Longformer and BigBird have their own attention here, and ALiBi encoders are not of
+    transformers."""
     plain = type_of(backbone.kind).loader == "AutoModel"
     if not model_class(config.model.name).chunk_pooling or config.model.quirks or not plain:
         return False
     own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
     drawn = draws_classifier(backbone, config.model.head)
-    return not own_head and not drawn and len(backbone.layout.suffix) == 1
+    return not own_head and not drawn and _is_of_marks(backbone)
+
+
+def _is_of_marks(backbone: Backbone) -> bool:
+    """True if nothing but special tokens is around query and text: neither a prompt nor a
+    template."""
+    layout, sep_id = backbone.layout, backbone.sep_id
+    between = (sep_id,) * len(layout.middle)
+    return layout == RowLayout((backbone.cls_id,), between, (sep_id,))
 
 
 def row_tokens(config: TrialConfig, backbone: Backbone) -> int:

@@ -1,10 +1,12 @@
 """Every model gives the same scores and gradients whether its encoder reads padded rows or one flat
 row of tokens; on a CPU, where attention computes the rows of a flat row one by one."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from rank_core.encoders.backbones import resolve_backbone
@@ -83,6 +85,27 @@ def test_16_bits_stay_close_to_padded_rows(backbone):
     assert_close(flat, padded, atol=1e-5, rtol=0)
     assert_close(rounded, padded, atol=6e-2, rtol=2e-2)
     assert len(set(rounded.tolist())) == len(rounded), "its head must not round scores to ties"
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "qwen3"])
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_weights_stored_in_16_bits_are_those_numbers_in_32(kind, stored, backbones, tmp_path):  # noqa: F811
+    """Over flat rows and padded ones, in fp32 and under products of 16 bits."""
+    found = {}
+    for name, dtype in (("as stored", stored), ("widened", torch.float32)):
+        folder = shutil.copytree(backbones(kind).folder, tmp_path / name)
+        weights = load_file(folder / "model.safetensors")
+        rounded = {key: weight.to(stored).to(dtype) for key, weight in weights.items()}
+        save_file(rounded, folder / "model.safetensors", {"format": "pt"})
+        some = built("maxp", resolve_backbone(str(folder)), **{"model.dropout": 0.0})
+        assert {p.dtype for p in some.model.parameters()} == {torch.float32}
+        for flat in (None, True):
+            some.read(flat)
+            for autocast in (None, torch.bfloat16):
+                with torch.no_grad():
+                    found[name, flat, autocast] = some.scores(autocast, batch_tokens=300)
+    for way in {(flat, autocast) for _, flat, autocast in found}:
+        assert torch.equal(found["as stored", *way], found["widened", *way]), way
 
 
 def main() -> None:

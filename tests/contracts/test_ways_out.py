@@ -15,13 +15,15 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.published_heads import KINDS as CLASSIFIERS
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.export.folder import ExportedModel, write_model
+from rank_core.export.folder import ExportedModel, read_model, write_model
 from rank_core.export.reranker import Reranker
+from rank_core.files import file_sha256
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.checks import check_model
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
+from tests.rank_core.encoders import test_t5_rerankers as generators
 from tests.rank_core.encoders.test_module_chain import KINDS as CHAINS
 from tests.rank_core.encoders.test_module_chain import TYPES as MODULE_TYPES
 from tests.rank_core.encoders.test_module_chain import write_chain
@@ -30,7 +32,7 @@ from tests.rank_core.encoders.test_published_heads import forget, publish
 QUERY = "w1 w5 w9"
 TEXTS = [" ".join(f"w{(i * j) % 46}" for j in range(1, 3 + 6 * i)) for i in range(1, 5)]
 PROMPT = {"prompts": {"ask": "w5 w6 "}, "default_prompt_name": "ask"}
-APART = ("yes or no", "classifier of a decoder", "new over yes or no")
+APART = ("yes or no", "classifier of a decoder", "new over yes or no", "answer of a T5")
 """Heads that leave beside the encoder alone: sentence-transformers knows no such layout of rows."""
 ATTENTION = ("big_bird", "longformer", "longt5", "jina-bert", "mosaic-bert")
 """Kinds that sentence-transformers does not compute as here."""
@@ -70,6 +72,11 @@ def chatting(kind, folder):
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
 
 
+def answering(kind, folder):
+    """A reranker that generates its answer, known by its config.json."""
+    generators.publish(folder, kind, true_token_id=7, false_token_id=8)
+
+
 def headless(kind, folder):
     folder.mkdir()
     make_backbone(kind, folder)
@@ -90,6 +97,7 @@ HEADS = {
     "yes or no": decoders.publish,
     "classifier of a decoder": publish,
     "new over yes or no": decoders.publish,
+    "answer of a T5": answering,
 }
 SETTINGS = {
     "new over the mean": {"model.pool": "mean"},
@@ -108,9 +116,10 @@ OF_KIND = {
     "yes or no": decoders.KINDS,
     "classifier of a decoder": ("llama", "qwen3"),
     "new over yes or no": ("llama",),
+    "answer of a T5": ("longt5", "t5"),
 }
 """{head: the kinds that have it}; the others are of all kinds."""
-QUICK = ("bert", "llama", "modernbert", "roberta")
+QUICK = ("bert", "llama", "modernbert", "roberta", "t5")
 CASES = [
     pytest.param(kind, head, marks=[] if kind in QUICK else [pytest.mark.slow, pytest.mark.long])
     for head in HEADS
@@ -183,6 +192,55 @@ def test_every_way_out_gives_the_scores_of_the_trial(kind, head, tmp_path):
     found = scores(Reranker.load(exported, device="cpu", precision="fp32"))
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     np.testing.assert_allclose(as_it_is(exported), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("kind", "head"), CASES)
+def test_the_export_of_an_export_is_the_same_model(kind, head, tmp_path):
+    """Every weight, and every token around query and text."""
+    _, exported = trained(kind, head, tmp_path)
+    forget()
+    config = config_of(exported, **{"training.num_epochs": 0})
+    write_model(tmp_path / "again", config, None)
+    first, second = read_model(exported), read_model(tmp_path / "again")
+    weights, own = second.model.state_dict(), first.model.state_dict()
+    assert weights.keys() == own.keys()
+    assert all(torch.equal(weight, own[name]) for name, weight in weights.items())
+    assert (second.backbone.layout, second.model.pooling) == (
+        first.backbone.layout,
+        first.model.pooling,
+    )
+    files = [
+        {str(path.relative_to(place)): file_sha256(path) for path in place.rglob("*.safetensors")}
+        for place in (exported, tmp_path / "again")
+    ]
+    assert files[0].items() <= files[1].items()
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama", "qwen3", "roberta"])
+@pytest.mark.parametrize("head", ["classifier", "classifier with a prompt"])
+def test_modules_are_written_where_the_tokenizer_writes_the_rows_that_were_scored(
+    kind, head, tmp_path
+):
+    """Of a new head over a reranker, and of an export of one that is a decoder's classifier."""
+    HEADS[head](kind, tmp_path / "b")
+    forget()
+    config = config_of(tmp_path / "b", **{"model.head": "new", "training.num_epochs": 1})
+    model = build_model(config, resolve_backbone(str(tmp_path / "b")), init_seed=1)
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    plain = config_of(tmp_path / "b", **{"training.num_epochs": 0})
+    write_model(tmp_path / "plain", plain, None)
+    forget()
+    again = config_of(tmp_path / "plain", **{"training.num_epochs": 0})
+    write_model(tmp_path / "again", again, None)
+    for place in (tmp_path / "m", tmp_path / "again"):
+        if not (place / "2_Dense").exists():
+            continue
+        tokenizer = AutoTokenizer.from_pretrained(place / "encoder")
+        asked, text = ([tokenizer.convert_tokens_to_ids(word)] for word in ("w1", "w2"))
+        layout = read_model(place).backbone.layout
+        expected = [*layout.prefix, *asked, *layout.middle, *text, *layout.suffix]
+        assert tokenizer("w1", "w2")["input_ids"] == expected
 
 
 @pytest.mark.long  # the import alone takes seconds

@@ -113,16 +113,29 @@ def test_an_exported_model_gives_the_scores_of_its_trial_in_int8(
 
 
 @pytest.mark.slow
-def test_a_trained_model_may_be_served_in_int8(quantizes, small_trial, tmp_path):
-    trial = small_trial.override({"training.max_steps": 1, "training.keep_weights": "all"})
+@pytest.mark.parametrize("lora", [0, 2])
+def test_a_trained_model_may_be_served_in_int8(lora, quantizes, small_trial, tmp_path):
+    """Adapters are merged before the graph is made."""
+    if lora:
+        pytest.importorskip("peft", reason="pip install '.[lora]' brings it")
+    steps = {"training.max_steps": 2, "training.backbone_learning_rate": 1e-2 if lora else 1e-4}
+    trial = small_trial.override({**steps, "training.keep_weights": "all"})
+    trial = trial.override({"training.lora_rank": lora})
     *_, _ = run_trial(trial, tmp_path / "trial")
     weights = tmp_path / "trial" / "weights.safetensors"
     write_model(tmp_path / "m", trial, weights, runtime="openvino", precision="int8")
     settings = read_model(tmp_path / "m").config
     assert (settings.evaluation.runtime, settings.training.precision) == ("openvino", "int8")
     texts = _texts(trial)
-    ranked = [doc_id for doc_id, _ in Reranker.load(tmp_path / "m").rank(QUERY, texts)]
-    assert {*ranked} == {*texts}
+    served = dict(Reranker.load(tmp_path / "m").rank(QUERY, texts))
+    assert {*served} == {*texts}
+    write_model(tmp_path / "plain", trial, weights)
+    expected = dict(Reranker.load(tmp_path / "plain", precision="fp32").rank(QUERY, texts))
+    graph = Reranker.load(tmp_path / "m", precision="fp32", runtime="openvino")
+    assert dict(graph.rank(QUERY, texts)) == pytest.approx(expected, abs=1e-4)
+    spread = np.std([*expected.values()])
+    far = [abs(served[doc_id] - score) for doc_id, score in expected.items()]
+    assert 0 < np.mean(far) < spread
 
 
 @pytest.mark.slow

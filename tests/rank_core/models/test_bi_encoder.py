@@ -224,6 +224,9 @@ def test_scores_are_those_of_the_embedding_model(name, library, tmp_path):
         return
     np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
     assert expected.std() > 1e-3
+    dense = EmbeddingModel.load(path, device="cpu")  # as it is read in retrieval
+    found = dense.scores(dense.encode_queries(QUERIES), dense.encode_documents(TEXTS))
+    np.testing.assert_allclose(chunk_scores(path), found, atol=1e-5, rtol=0)
 
 
 OTHER_KINDS = ["gte", pytest.param("gemma3_text", marks=pytest.mark.slow)]
