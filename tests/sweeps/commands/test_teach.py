@@ -85,12 +85,15 @@ def teach(teacher, collection, out, *words):
     return main(["teach", str(teacher), "--collection", str(collection), "--out", str(out), *words])
 
 
-def test_a_published_reranker_teaches_as_it_is_read(reranker_folder, collection_folder, tmp_path):
-    out, read = tmp_path / "t.run.gz", ["chunking.window=40", "chunking.stride=20"]
-    words = ["--depth", "3", *read, "model.name=avgp"]
-    assert teach(reranker_folder, collection_folder, out, *words) == 0
+PROMPTS = {"model.query_prompt": "find: ", "model.document_prompt": "text: "}
+
+
+@pytest.mark.parametrize("own", [{"model.name": "avgp"}, {"model.name": "bi-encoder", **PROMPTS}])
+def test_a_published_model_teaches_as_it_is_read(own, reranker_folder, collection_folder, tmp_path):
+    settings = {"chunking.window": 40, "chunking.stride": 20, **own}
+    out, words = tmp_path / "t.run.gz", [f"{name}={value}" for name, value in settings.items()]
+    assert teach(reranker_folder, collection_folder, out, "--depth", "3", *words) == 0
     taught, collection = read_run(out), load_collection(collection_folder)
-    settings = {"chunking.window": 40, "chunking.stride": 20, "model.name": "avgp"}
     settings |= {"model.backbone": str(reranker_folder), "training.num_epochs": 0}
     config = TrialConfig(str(collection_folder)).override(settings)
     model = Reranker(published_model(config), "cpu", "")
@@ -98,7 +101,7 @@ def test_a_published_reranker_teaches_as_it_is_read(reranker_folder, collection_
         texts = {doc_id: collection.documents[doc_id] for doc_id in scores}
         query = collection.splits["train"].queries[query_id]
         ranked = {one.doc_id: one.score for one in model.rank(query, texts)}
-        assert scores == pytest.approx(ranked, abs=1e-5)
+        assert scores == pytest.approx(ranked, abs=1e-5, rel=1e-6)
         assert relevant_of(collection, query_id) <= scores.keys()
 
 
@@ -139,14 +142,16 @@ def test_a_chat_server_that_is_away_is_named(collection_folder, tmp_path, capsys
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("prompts", [{}, {"query_prompt": "find: ", "document_prompt": "text: "}])
 def test_an_embedding_model_teaches_over_the_whole_collection(
-    collection_folder, tmp_path, run_local
+    prompts, collection_folder, tmp_path, run_local
 ):
     """Its best documents of all, and the relevant ones wherever they are, by its own scores."""
     out, words = tmp_path / "d.run.gz", ["model.backbone=tiny-docs", "chunking.window=48"]
+    words += [f"model.{name}={prompt}" for name, prompt in prompts.items()]
     assert teach("dense", collection_folder, out, "--depth", "3", *words) == 0
     taught, collection = read_run(out), load_collection(collection_folder)
-    model, window = EmbeddingModel.load("tiny-docs"), Chunking(window=48, stride=48)
+    model, window = EmbeddingModel.load("tiny-docs", **prompts), Chunking(window=48, stride=48)
     texts = {}
     for doc_id, text in collection.documents.items():
         cuts = cut_documents({doc_id: text}, {}, model.tokenizer, window, doc_id)
