@@ -19,6 +19,7 @@ from sweeps.commands.doctor import gpu_checks
 from sweeps.commands.doctor.gpu_checks import BLOCKS, CHECKS
 from tests.gpu import speed
 from tests.gpu.test_ray import one_gpu
+from tests.gpu.test_speed import at_once
 from tests.gpu.work import parts, random_bert
 
 ROOT = Path(__file__).parents[4]
@@ -39,6 +40,11 @@ def test_what_a_machine_lacks_is_named_in_a_line(lacking, monkeypatch, tmp_path,
 
 def test_every_file_of_checks_is_a_block():
     assert {f"test_{name}.py" for name in BLOCKS} == {p.name for p in CHECKS.glob("test_*.py")}
+
+
+def test_the_idle_share_says_how_many_trials_fill_a_gpu():
+    shares = (0, 0.49, 0.5, 0.66, 0.67, 1)
+    assert [at_once(share) for share in shares] == [1, 1, 2, 2, 3, 3]
 
 
 CHECK = {"block": "facts", "check": "a GPU is there", "do": "Buy one."}
