@@ -34,8 +34,9 @@ from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.terminal.text import print_error
 
 SWEEP_EXTRA = (
-    "torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna", "pytest"
-)  # fmt: skip
+    *("torch", "transformers", "tokenizers", "safetensors", "sentence_transformers"),
+    *("ray", "mlflow", "optuna", "pytest"),
+)
 """Packages of the extra `sweep`, which comparing runs does not need."""
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 CORRECT_OVER_HELP = (

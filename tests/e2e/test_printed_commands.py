@@ -99,6 +99,7 @@ NOT_RUN = {
     "rank_core/encoders/hub.py:_downloaded": "the Hub",
     "sweeps/commands/hub.py:require_login": "the Hub",
     "rank_core/errors.py:not_installed": "installs",
+    "rank_core/encoders/checkpoint.py:open_tokenizer": "installs",
     "sweeps/commands/doctor/finding.py:_requirements": "installs",
     "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",
     "sweeps/commands/mlflow_commands.py:_sweep_parser": "`ui` and `sync` themselves, of their help",

@@ -20,6 +20,7 @@ CHOSEN = {  # where not any value is allowed
     "model.name": "sump",
     "model.head": "new",
     "model.maxsim": "window",
+    "model.stored": "int8",
     "chunking.overflow": "first-last-sampled",
     "training.schedule": "linear",
     "training.loss": "ranknet",
