@@ -25,11 +25,11 @@ class Cadence:
         return max(60 * self.minutes, cost / COST_SHARE, upload / UPLOAD_SHARE)
 
     def lost_seconds(self, num_bytes: int, rate: float, trials: int, nodes: int) -> float:
-        """The seconds of work that the loss of a node costs one of its trials on average: `trials`
-        on some `nodes` share a storage of `rate` bytes per second, and one of a node uploads at a
-        time. An upload in units of what it takes alone is 1 / (1 - load * others / nodes): all
-        nodes upload all the time where the storage is the limit. The loss is an upload and half an
-        interval, longer by the variance of its random stretch."""
+        """The mean seconds of work that a trial loses with its node: upload + interval / 2 * 13/12.
+
+        `trials` on some `nodes` share a storage of `rate` bytes per second. One trial of a node
+        uploads at a time. `load` is the share of time in which a node uploads: at load 1 all nodes
+        share the storage all the time. 13/12 comes from the random stretch of intervals."""
         alone, least = num_bytes / rate, 60 * self.minutes
         others = (nodes - 1) / nodes
         load = trials * alone / max(least, trials * alone, 1e-9)

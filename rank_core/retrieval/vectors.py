@@ -33,7 +33,8 @@ Places = NDArray[np.int64]
 
 
 class Exchange(Protocol):
-    """Where caches give each other vectors. No method raises an error of what it keeps them in."""
+    """Where caches give each other vectors. No method raises an error
+    of the place where they are kept."""
 
     def turn(self, part: str) -> AbstractContextManager[bool]:
         """Whether this process alone embeds a part in the block."""

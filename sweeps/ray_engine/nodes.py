@@ -27,6 +27,7 @@ from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
 from rank_core.units import MEBIBYTE, size_text
+from sweeps.plan.resources import Node, workers_on
 from sweeps.ray_engine.driver_disk import PIECE, storage_here
 from sweeps.store.failures import reason_of
 from sweeps.store.prepared import Prepared
@@ -207,7 +208,9 @@ class Nodes:
         expected: Expected | None = None,
         configs: Sequence[TrialConfig] = (),
         checkpoint: CheckpointLoad | None = None,
+        needs: Node | None = None,
     ) -> None:
+        self.needs = needs or {}  # of a worker; a node without them runs none
         self.checkpoint = checkpoint or CheckpointLoad()
         self.expected = expected  # None: on one machine, or to prepare it alone
         self.unfit: dict[str, str] = {}  # {Ray's id: the host's name and the reason}
@@ -304,9 +307,10 @@ class Nodes:
             yield from self._waits(nodes)
 
     def _waits(self, nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Which nodes still prepare, where that takes long."""
+        """Which nodes for trials still prepare, where that takes long."""
         done = self.ready | self.unfit.keys()
-        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
+        used = [n for n in nodes if not self.needs or workers_on(n["Resources"], self.needs)]
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in used}
         self.waiting = {node: host for node, host in hosts.items() if node not in done}
         if not self.waiting:
             self._line_due = math.inf

@@ -99,7 +99,7 @@ def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> No
     """Runs the trials on the connected cluster; Ray's files are kept where a trial was lost."""
     resources = trial_resources(options)
     options = _with_precision(options, resources, events.records)
-    nodes = _nodes(events, options)
+    nodes = _nodes(events, options, resources)
     try:
         with driver_disk(events.records):
             nodes.prepare(resources.slots, may_grow=resources.slots > slots_now(resources)[0])
@@ -128,7 +128,7 @@ def _with_precision(options: Options, resources: Resources, records: Records) ->
     return replace(options, auto_precision=precision)
 
 
-def _nodes(events: TrialEvents, options: Options) -> Nodes:
+def _nodes(events: TrialEvents, options: Options, resources: Resources) -> Nodes:
     """The nodes of the connected cluster, with what they must have."""
     ahead = events.search.ahead
     expected = expected_of(events.records) if cluster_address() else None
@@ -136,7 +136,8 @@ def _nodes(events: TrialEvents, options: Options) -> Nodes:
     checkpoint = CheckpointLoad(
         max(map(checkpoint_bytes, set(trained)), default=0), options.checkpoint_minutes
     )
-    return Nodes(expected, [trial.cell.config for trial in ahead], checkpoint)
+    configs = [trial.cell.config for trial in ahead]
+    return Nodes(expected, configs, checkpoint, resources.needs)
 
 
 def _require_a_node(resources: Resources, nodes: Nodes) -> None:

@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 def pays(embedding: float, sharing: float) -> bool:
-    """Whether vectors go to the storage, by the seconds that it took to embed some and to put them
-    there: who takes them from there, in about the same time, has them before it would have embedded
-    them, and one such node makes up for the time of putting them."""
+    """Whether vectors go to the storage, by the seconds of embedding some and of putting them
+    there. Another node takes them in about the time of putting them. If both together are shorter
+    than embedding, one such node makes up for the cost."""
     return 2 * sharing < embedding
 
 

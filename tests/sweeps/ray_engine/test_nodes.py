@@ -264,6 +264,14 @@ def test_a_long_preparation_of_a_node_that_joins_is_said(monkeypatch):
     assert not [*nodes._waits(alive)] and not nodes.without_trials
 
 
+def test_no_trial_waits_for_a_node_that_can_run_none():
+    nodes = Nodes(Expected("s3://b", SWEEP, "c"), needs={"CPU": 2.0, "GPU": 1.0})
+    for number, gpus in enumerate((0.0, 1.0)):
+        node = {"NodeID": "n1", "NodeManagerHostname": "host-a"}
+        assert not [*nodes._waits([node | {"Resources": {"CPU": 8.0, "GPU": gpus}}])]
+        assert len(nodes.waiting) == number
+
+
 def test_a_node_whose_preparation_is_lost_gets_trials_which_prepare_it(monkeypatch):
     nodes = Nodes(Expected("s3://b", SWEEP, "c"))
     nodes._checks = {"task": module._Check("n1", "host-a")}
