@@ -20,7 +20,7 @@ NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.str
 """Settings that every default label shows; backbones where there are several."""
 VALUE_TEXTS = {
     "model.truncate_dim": "dims {}",
-    "model.stored": "stored {}",
+    "model.stored": "as {}",
     "model.query_prompt": "query prompt {}",
     "model.document_prompt": "document prompt {}",
 }

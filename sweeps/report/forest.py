@@ -62,7 +62,8 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
             _draw_gain(axes, place, row, seeds[row.name], test)
         else:
             words = f"= {row.same_as}" if row.same_as else _untested(sweep, row)
-            axes.text(0, place, f" {words}", fontsize=9, va="center", color=GREY)
+            side = "left" if ends[1] > -ends[0] else "right"  # where there is more room
+            axes.text(0, place, f" {words} ", fontsize=9, va="center", ha=side, color=GREY)
     known = costs(analysis)
     members = analysis.best_set.judged if analysis.best_set else ()
     _mark_rows(axes, rows, chosen, members, known)

@@ -97,7 +97,14 @@ def wrapped(line: str, indent: int | None = None) -> str:
 def shortened(label: str, columns: int) -> str:
     """The label in at most `columns` characters. Of `MaxP 96, head rate 1e-4, dropout 0.1` the
     names of the settings are shortened, then the model; values never are, even if the label is then
-    too long. Other labels are shortened in the middle: they differ at the end."""
+    too long. Other labels are shortened in the middle: they differ at the end. What a row is mixed
+    with (`+BM25`) stays."""
+    label, plus, mixed = label.partition(" +")
+    return _short(label, columns - len(plus + mixed)) + plus + mixed
+
+
+def _short(label: str, columns: int) -> str:
+    """A label that is mixed with nothing."""
     model, *settings = label.split(", ")
     parts = [text.rpartition(" ") for text in settings]
     for letters in range(max((len(name) for name, _, _ in parts), default=0), 0, -1):

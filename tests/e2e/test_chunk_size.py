@@ -202,13 +202,13 @@ def test_dimensions_and_precisions_are_cells_over_one_embedding(
     assert before < after, "a cell in full is the trial that it was"
     results = json.loads((ran.folder / "report" / "results.json").read_text())
     rows = {row["label"]: row for row in results["indexes"]}
-    full = rows["32/0%, dims all, stored fp32"]
+    full = rows["32/0%, dims all, as fp32"]
     for (dims, size), stored, each in (
         (own, *precision)
         for own in (("all", full["dimensions"]), ("8", 8))
         for precision in (("fp32", 4), ("int8", 1), ("binary", 1 / 8))
     ):
-        row = rows[f"32/0%, dims {dims}, stored {stored}"]
+        row = rows[f"32/0%, dims {dims}, as {stored}"]
         assert (row["dimensions"], row["stored"]) == (size, stored)
         assert (
             row["bytes"] == math.ceil(each * size) * row["vectors"] == each * size * row["vectors"]

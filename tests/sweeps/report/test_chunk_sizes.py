@@ -23,8 +23,8 @@ from sweeps.systems.clusters import Clusters
 QUERIES = 40
 NOISE = np.random.default_rng(1).normal(0, 0.02, (7, QUERIES))
 LABELS = {"cut": "cut at 512", "usual": "256/50%", "large": "512/0%", "small": "128/0%"}
-LABELS |= {"small int8": "128/0%, stored int8", "small 4": "128/0%, dims 4"}
-LABELS |= {"usual int8": "256/50%, stored int8"}
+LABELS |= {"small int8": "128/0%, as int8", "small 4": "128/0%, dims 4"}
+LABELS |= {"usual int8": "256/50%, as int8"}
 
 
 def facts(window, overlap, vectors, *, limit=512, dimensions=8, stored="fp32", **settings):
@@ -174,15 +174,15 @@ def test_vectors_in_fewer_bytes_are_compared_with_the_same_in_full():
     assert beside == ["cut", "usual int8", "small"], "stored alike, and the same chunks in full"
     shown, costs = chunk_sizes.tables(analysis)
     rows = {row.cells[0].text: [cell.text for cell in row.cells[1:3]] for row in shown.rows}
-    assert rows["128/0%, stored int8"] == ["560 B", "25%"]
+    assert rows["128/0%, as int8"] == ["560 B", "25%"]
     assert rows["128/0%, dims 4"] == ["1.1 KiB", "50%"]
     cells = {row.cells[0].text: [cell.text for cell in row.cells[2:5]] for row in costs.rows}
-    assert cells["128/0%, stored int8"] == ["8", "int8", "560 B"]
+    assert cells["128/0%, as int8"] == ["8", "int8", "560 B"]
     assert [row["cell"] for row in chunk_sizes.results(analysis)["stored"]] == [*lost]
     stated = chunk_sizes.chunking(analysis)
     assert (stated["dimensions"], stated["stored"]) == (8, "int8")
     assert stated["measured"]["bytes"] == 560
-    assert set(stated["measured"]["over"]) == {"cut at 512", "256/50%, stored int8", "128/0%"}
+    assert set(stated["measured"]["over"]) == {"cut at 512", "256/50%, as int8", "128/0%"}
 
 
 @pytest.mark.parametrize(

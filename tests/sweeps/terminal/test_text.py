@@ -27,6 +27,12 @@ def test_a_label_loses_names_of_settings_but_no_values():
     assert shortened(label, 5) == "T…96/48 1e-4 1e-5"
 
 
+def test_a_short_label_keeps_what_its_row_is_mixed_with():
+    label = "64/0%, sentences, dims 48, as binary"
+    assert shortened(f"{label} +BM25", 28) == "64/0% sentences 48 binary +BM25"
+    assert shortened(f"{label} +RRF BM25", 44) == "64/0%, sentences, di 48, as binary +RRF BM25"
+
+
 def test_further_lines_stand_below_the_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     first, second = wrapped("trials      " + "word " * 20).splitlines()
