@@ -97,9 +97,9 @@ MERGED = {name: value for name, value in TrialConfig().settings().items() if ".l
 """An exported encoder has no adapters any more."""
 FORMAT = 3
 LATER = frozenset(
-    "chunking.overlap chunking.snap chunking.title evaluation.evidence evaluation.runtime "
-    "evaluation.test_alpha evaluation.test_on model.document_prompt model.query_prompt "
-    "model.maxsim model.stored model.truncate_dim".split()
+    "chunking.overlap chunking.snap chunking.title evaluation.evidence evaluation.folds_file "
+    "evaluation.keep_selected_blocks evaluation.runtime evaluation.test_alpha evaluation.test_on "
+    "model.document_prompt model.maxsim model.query_prompt model.stored model.truncate_dim".split()
 )
 """Settings that the first folders of this format lack; their defaults do what was done then."""
 _PLACE = re.compile(

@@ -16,6 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone
+from rank_core.export.folder import LATER, _digest, write_model
+from rank_core.export.reranker import Reranker
+from rank_core.files import write_json
+from rank_core.models.build import build_model
+from rank_core.settings.config import TrialConfig
+from tests.contracts.small_backbones import make_backbone
 from tests.golden.cases import CASES
 from tests.golden.frozen import Texts, differences, digest, kept, renew, settled
 from tests.sweeps.conftest import quick_reports
@@ -23,6 +31,8 @@ from tests.sweeps.conftest import quick_reports
 pytestmark = pytest.mark.usefixtures("own_folder")
 DESCRIBED = Path(__file__).parent / "sweeps_of_0.3"
 """{case}.json: the case's `sweep.json` as ranksweep 0.3 wrote it."""
+EXPORTED = Path(__file__).parent / "exports_of_0.4" / "maxp.json"
+"""The `ranker.json` of a small MaxP as ranksweep 0.4 wrote it."""
 
 
 @pytest.fixture
@@ -62,6 +72,25 @@ def test_a_sweep_of_version_0_3_has_the_same_report(case: str, tmp_path: Path) -
     texts = texts_of(case, tmp_path, (DESCRIBED / f"{case}.json").read_bytes())
     found = differences(case, texts)
     assert not found, f"{case}, as ranksweep 0.3 described it, is not as it was:\n{found}"
+
+
+def test_a_folder_of_version_0_4_ranks(tmp_path: Path) -> None:
+    """A setting that it lacks is in `LATER`, if its default does what was done then."""
+    content = json.loads(EXPORTED.read_text())
+    added = TrialConfig().settings().keys() - content["settings"].keys()
+    assert added <= LATER, f"not in LATER: {sorted(added - LATER)}"
+    make_backbone("bert", tmp_path)
+    config = TrialConfig().override(content["settings"] | {"model.backbone": str(tmp_path)})
+    model = build_model(config, resolve_backbone(str(tmp_path)), init_seed=1)
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    expected = Reranker.load(tmp_path / "m", device="cpu").rank("w1 w2", ["w3 w4", "w5 w6 w7"])
+    written = json.loads((tmp_path / "m" / EXPORT_FILE).read_text())
+    assert content.pop("sha256") == _digest(content), "not as it was written"
+    content |= {"files": written["files"]}  # of these weights
+    write_json(tmp_path / "m" / EXPORT_FILE, content | {"sha256": _digest(content)})
+    found = Reranker.load(tmp_path / "m", device="cpu").rank("w1 w2", ["w3 w4", "w5 w6 w7"])
+    assert found == expected
 
 
 @pytest.mark.parametrize(
