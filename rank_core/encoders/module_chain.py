@@ -184,7 +184,8 @@ def save_modules(source: SavedModel, folder: Path, head: ChainHead | None = None
     write_json(folder / MODULES, [old | place for old, place in stated])
     copied = [(source.folder, MODEL_SETTINGS, folder)]
     copied += [(source.encoder, TRANSFORMER_SETTINGS, folder)]
-    copied += [(source.folder / m.path, CONFIG, folder / m.path) for m in source.modules if m.path]
+    behind = [m.path for m in source.modules if m.path and m.kind != "Transformer"]
+    copied += [(source.folder / path, CONFIG, folder / path) for path in behind]
     for place, name, to in copied:
         to.mkdir(parents=True, exist_ok=True)
         if (place / name).exists() and not (to / name).exists():

@@ -53,8 +53,8 @@ from rank_core.encoders.checkpoint import (
     FORMS,
     INDEX,
     LAYOUT_FILE,
-    MODULES,
     VOCABULARY_FILES,
+    WEIGHTS_FILE,
     read_json,
     save_tokenizer,
     weight_files,
@@ -466,16 +466,22 @@ def _copied_backbone(config: TrialConfig) -> Backbone:
 
 
 def _copy_checkpoint(name: str, source: Path, target: Path) -> None:
-    """Copies the files that an encoder without a head is read from; those of JSON are written anew,
-    so that no byte is copied that is not a part of their values."""
-    stated = (CONFIG, INDEX, LAYOUT_FILE, MODULES, *FORMS, *TRANSFORMER_FILES)
-    for file in stated:
+    """Copies the files that an encoder is read from, with its modules, which may select blocks;
+    those of JSON are written anew, so that no byte is copied that is not a part of their values."""
+    for file in (CONFIG, INDEX, LAYOUT_FILE, *FORMS, *TRANSFORMER_FILES):
         if (source / file).exists():
-            write_json(target / file, read_json(source / file, list if file == MODULES else dict))
+            write_json(target / file, read_json(source / file, dict))
     weights = [path.name for path in weight_files(name, source)]
-    for file in (*weights, RANKING_HEAD, "merges.txt", *set(VOCABULARY_FILES) - set(FORMS)):
+    further = (RANKING_HEAD, "merges.txt", "chat_template.jinja")
+    for file in (*weights, *further, *set(VOCABULARY_FILES) - set(FORMS)):
         if (source / file).exists():
             shutil.copyfile(source / file, target / file)
+    saved = saved_with(source)
+    save_modules(saved, target)
+    for step in saved.steps:
+        for file in (WEIGHTS_FILE, "pytorch_model.bin"):
+            if (saved.folder / step.path / file).exists():
+                shutil.copyfile(saved.folder / step.path / file, target / step.path / file)
 
 
 def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies | None:

@@ -1,6 +1,7 @@
 """The law of an exported folder: it ranks as the trial did, whatever the model and the encoder."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import suited
 from tests.contracts.small_backbones import make_backbone
+from tests.rank_core.encoders import test_decoder_rerankers as decoders
+from tests.rank_core.encoders.test_module_chain import CHAIN, write_chain
 
 MODELS = sorted(name for name in SYSTEMS if issubclass(model_class(name), Ranker))
 CASES = [
@@ -34,6 +37,13 @@ CASES = [
     *(("keyb", (), selector) for selector in ("bm25-then-learned", "tfidf", "random")),
 ]
 """(model, its further encoders, how it selects blocks)"""
+EMBEDS = {"chain": CHAIN[:2], "more": {"model_type": "SentenceTransformer"}}
+SAVED = {
+    "reranker": ("bert", write_chain),
+    "reranker over a folder": ("bert", partial(write_chain, transformer="0_Transformer")),
+    "embedding model": ("bert", partial(write_chain, **EMBEDS)),
+    "decoder": ("qwen3", decoders.publish),  # which reads no vectors
+}
 
 
 def config_of(name, backbone, collection, **more):
@@ -107,6 +117,22 @@ def test_the_folder_of_every_model_ranks_as_the_trial_did(
     if selector:
         by_words = any(selector.startswith(name) for name in BLOCK_SCORES)
         assert (folder / FREQUENCIES).exists() == by_words
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "selector", "saved"),
+    [(*case, one) for case in CASES for one in SAVED if case[1] and (case[2] or one != "decoder")],
+)
+def test_a_further_encoder_goes_along_with_its_modules(
+    name, others, selector, saved, collection_folder, tmp_path
+):
+    """Of a reranker, whose head may select blocks, and of an embedding model."""
+    kind, write = SAVED[saved]
+    (tmp_path / "backbone").mkdir()
+    backbone = make_backbone(kind, tmp_path / "backbone")
+    more = dict.fromkeys(others, write(kind, tmp_path / "further"))
+    more |= {"model.selector": selector} if selector else {}
+    assert_reproduced(config_of(name, backbone, collection_folder, **more), tmp_path)
 
 
 @pytest.mark.parametrize(
