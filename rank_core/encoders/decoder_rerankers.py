@@ -11,11 +11,11 @@ of what follows, as in published code; a line break there joins no punctuation b
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -31,6 +31,7 @@ from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text
 
+T = TypeVar("T")
 LOGITS = "causal_logits"
 """What a `LogitScore` reads: the output matrix at the last token."""
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -79,7 +80,17 @@ TEMPLATES = {
         None,
     ),
 }
-"""By a part of the checkpoint's name, ignoring case (their model cards)."""
+"""By a part of the checkpoint's name (their model cards)."""
+
+
+def known_by_name(known: Mapping[str, T], name: str) -> T | None:
+    """What is known by a part of a checkpoint's name, ignoring case; the first that fits. The name
+    is the last part of a Hugging Face id or of a folder, and of one in the Hub's cache that of its
+    id: the folders above may be called as any model."""
+    path = Path(name)
+    cached = path.parent.name == "snapshots"  # models--org--name/snapshots/commit
+    own = path.parent.parent.name.rpartition("--")[2] if cached else path.name
+    return next((one for part, one in known.items() if re.search(part, own, re.IGNORECASE)), None)
 
 
 Rows = tuple[int, int | None]
@@ -108,13 +119,12 @@ def logit_score(
             layout = chat_layout(name, tokenizer, saved)
             tokens = _score_tokens(saved.folder, module, len(tokenizer))
             return LogitScore(*tokens, layout)
-    for part, known in TEMPLATES.items():
-        if re.search(part, name, re.IGNORECASE):
-            layout = _layout(name, tokenizer, known.prefix, known.middle, known.suffix)
-            if classifier is not None:
-                return LogitScore(*classifier, layout, classifies=True)
-            false = _token(name, tokenizer, known.false) if known.false else None
-            return LogitScore(_token(name, tokenizer, known.true), false, layout)
+    if known := known_by_name(TEMPLATES, name):
+        layout = _layout(name, tokenizer, known.prefix, known.middle, known.suffix)
+        if classifier is not None:
+            return LogitScore(*classifier, layout, classifies=True)
+        false = _token(name, tokenizer, known.false) if known.false else None
+        return LogitScore(_token(name, tokenizer, known.true), false, layout)
     if classifier is None:
         return None
     own = classifier_layout(name, tokenizer, saved)

@@ -10,13 +10,12 @@ are `T5ForConditionalGeneration`, as is any T5: they are known by name, or by `t
 `false_token_id` in config.json, as an export states them.
 """
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged
-from rank_core.encoders.decoder_rerankers import before_a_word
+from rank_core.encoders.decoder_rerankers import before_a_word, known_by_name
 from rank_core.errors import BadInput, shown
 
 KINDS = ("longt5", "mt5", "t5", "umt5")
@@ -37,7 +36,7 @@ KNOWN = {
     "mt5-.*ms?marco": Answers("▁yes", "▁no"),
     "monot5|inranker": Answers("▁true", "▁false"),
 }
-"""By a part of the checkpoint's name, ignoring case; the first that fits
+"""By a part of the checkpoint's name, the first that fits
 (https://github.com/castorini/pygaggle, pygaggle/rerank/transformer.py)."""
 QUERY, DOCUMENT, RELEVANT = "Query: ", " Document: ", " Relevant:"
 
@@ -52,8 +51,7 @@ def state_answers(name: str, folder: Path, config: Any, vocabulary: dict[str, in
             raise damaged(folder / CONFIG, why)
     if generated_answers(config):
         return
-    known = next((own for part, own in KNOWN.items() if re.search(part, name, re.I)), None)
-    if known is None:
+    if (known := known_by_name(KNOWN, name)) is None:
         return
     for token in filter(None, known):
         if token not in vocabulary:

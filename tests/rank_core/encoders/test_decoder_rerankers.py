@@ -19,7 +19,7 @@ from transformers import (
 
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.encoders.decoder_rerankers import TEMPLATES, logit_score
+from rank_core.encoders.decoder_rerankers import TEMPLATES, known_by_name, logit_score
 from rank_core.encoders.st_folder import read_saved
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel
@@ -116,6 +116,21 @@ def test_a_known_model_has_its_template_by_name(tmp_path):
     else:  # the whole template counts against the encoder's positions
         with pytest.raises(BadInput, match=r"chunking\.window"):
             check_model(config, backbone)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Qwen/Qwen3-Reranker-0.6B", True),
+        ("/models/qwen3-reranker-4b/", True),
+        ("/hub/models--Qwen--Qwen3-Reranker-0.6B/snapshots/1f9e", True),
+        ("/qwen3-reranker-lab/Qwen3-0.6B", False),
+        ("qwen3-reranker-lab/Qwen3-0.6B", False),
+        ("/qwen3-reranker/models--qwen3-reranker-lab--Qwen3-0.6B/snapshots/1f9e", False),
+    ],
+)
+def test_the_last_part_of_a_name_says_what_a_checkpoint_is(name, known):
+    assert (known_by_name(TEMPLATES, name) is TEMPLATES["qwen3-reranker"]) is known
 
 
 WORDS_OF_TEMPLATES = [

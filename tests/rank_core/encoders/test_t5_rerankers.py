@@ -211,7 +211,7 @@ def test_the_tokens_are_those_of_the_published_name(name, true, false, tmp_path)
 
 
 def test_any_other_t5_is_an_encoder(tmp_path):
-    folder = publish(tmp_path / "t5-base")
+    folder = publish(tmp_path / "monot5-lab" / "t5-base")
     backbone = resolve_backbone(str(folder))
     assert (backbone.trained_head, backbone.own_layout) == ("", None)
     assert "is read so where its name says it, or its config.json has" in unread_head(backbone)
