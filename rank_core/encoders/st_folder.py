@@ -148,7 +148,7 @@ def stated_modules(folder: Path) -> tuple[Module, ...]:
         place = "" if place is None else place
         if not isinstance(place, str) or Path(place).is_absolute() or ".." in Path(place).parts:
             raise damaged(path, f"has a module in {shown(place)}, which is not a folder beside it")
-        modules.append(Module(kind, place.rstrip("/")))
+        modules.append(Module(kind, "" if Path(place) == Path() else Path(place).as_posix()))
     return tuple(modules)
 
 

@@ -143,6 +143,15 @@ def modules(path, change):
     write(path, "modules.json", found)
 
 
+@pytest.mark.parametrize("places", [(".", "1_Pooling/"), ("./", "./1_Pooling")])
+def test_a_module_s_folder_may_be_written_in_several_ways(places, library, tmp_path):
+    path = saved(library, tmp_path)
+    usual = read_embedder(path).modules
+    modules(path, lambda m: [m[i].update(path=place) for i, place in enumerate(places)])
+    assert read_embedder(path).modules == usual
+    assert differences(library, path) < BAR
+
+
 BROKEN = {
     "prompts that are not texts": (
         lambda path: stated(path, prompts={"query": 5}),
