@@ -86,6 +86,12 @@ class Embedder(SavedModel):
     own_code: str = ""  # the modules whose code the folder brings along; "": none
     needs_code: bool = False  # it cannot be read without that code
     position_step: int = 1  # distance of the positions of short rows
+    encoder_alone: bool = False  # its modules are of another task, and not computed
+
+    @property
+    def is_stated(self) -> bool:
+        """True where `modules.json` says how vectors are made."""
+        return super().is_stated and not self.encoder_alone
 
     @property
     def ends_normalised(self) -> bool:
@@ -171,16 +177,17 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
     whose token vectors are averaged. Raises `BadInput` for modules that are not computed here."""
     saved = _saved(checkpoint_folder(name))
     if _other_task(saved):
-        return Embedder(
-            saved.folder,
-            task=saved.task,
-            name=name,
-            query_prompt=named_prompt(name, saved, query_prompt or ""),
-            document_prompt=named_prompt(name, saved, document_prompt or ""),
-            pooling="mean",
-            similarity="cosine",
-            position_step=_position_step(name, saved),
-        )
+        own = {
+            "name": name,
+            "query_prompt": named_prompt(name, saved, query_prompt or ""),
+            "document_prompt": named_prompt(name, saved, document_prompt or ""),
+            "pooling": "mean",
+            "steps": (),
+            "similarity": "cosine",
+            "position_step": _position_step(name, saved),
+            "encoder_alone": True,
+        }
+        return Embedder(**vars(saved) | own)
     facts = read_embedder(name, query_prompt=query_prompt, document_prompt=document_prompt)
     if facts.unread:
         raise BadInput(

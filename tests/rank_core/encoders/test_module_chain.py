@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
+from rank_core.models import model_class
 from rank_core.models.checks import check_model
 from tests.contracts.small_backbones import random_weights
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
@@ -135,6 +136,23 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path):
     expected = by_hand(folder, mean_vectors(f"{folder}/0_Transformer"))
     for name in (folder, f"{folder}/0_Transformer"):
         torch.testing.assert_close(scores(config_of(name, "firstp")), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["bi-encoder", "late-interaction", "parade-max"])
+def test_other_models_read_the_encoder_alone(name, tmp_path):
+    """Wherever it lies: the vectors of texts are the same."""
+    found = {}
+    for transformer in ("", "0_Transformer"):
+        folder = write_chain("bert", tmp_path / f"of{transformer}", transformer=transformer)
+        spare = Path(shutil.copytree(f"{folder}/6_Dense", f"{folder}/7_Dense"))
+        forget()
+        config = config_of(folder, name, **{"training.num_epochs": 1})
+        backbone = resolve_backbone(folder)
+        check_model(config, backbone)
+        found[transformer] = scores(config)
+        notes = model_class(name).notes(config.model, backbone)
+        assert f"Weights that no module reads: {spare.name}." in notes
+    torch.testing.assert_close(*found.values(), atol=0, rtol=0)
 
 
 def test_other_weights_of_a_head_are_another_model(tmp_path):
