@@ -249,6 +249,8 @@ def read_embedder(
     if other := _other_task(saved):
         raise BadInput(f"{name} {other}; an embedding model gives one vector for a text")
     _require_known(name, saved)
+    if saved.damage:
+        raise BadInput(saved.damage)
     prompts, notes = _prompts(name, saved)
     query, document = (
         stated if prompt is None else named_prompt(name, saved, prompt)

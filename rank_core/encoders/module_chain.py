@@ -49,7 +49,7 @@ def ranking_chain(saved: SavedModel, *, causal: bool) -> SavedModel | None:
     rows = causal and kinds in (["Transformer", "LogitScore"], ["LogitScore"])
     if not saved.scores or kinds in ([], ["Transformer"]) or rows:
         return None
-    problem = saved.problem(has_prompt=bool(saved.query_prefix))
+    problem = saved.damage or saved.problem(has_prompt=bool(saved.query_prefix))
     if not problem and SCORES not in {step.gives for step in saved.steps}:
         problem = f"none of its modules ({saved.described}) writes {SCORES}"
     return replace(saved, unread=problem, pooling="", steps=()) if problem else saved

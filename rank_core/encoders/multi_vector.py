@@ -172,6 +172,8 @@ def _of(kind: str, **settings: Any) -> dict[str, Any]:
 
 def _read(name: str, saved: SavedModel) -> MultiVector:
     folder, settings = saved.folder, read_table(saved.folder / MODEL_SETTINGS)
+    if saved.damage:
+        raise BadInput(saved.damage)
     if saved.unread:
         raise Unread(saved.unread)
     if saved.chats:

@@ -109,13 +109,14 @@ def head_problem(backbone: Backbone) -> str:
     stated = read_json(backbone.folder / CONFIG, dict)
     if type_of(backbone.kind).loader in ("AutoModel", ANY.loader) and "auto_map" in stated:
         return "its head needs code of the checkpoint (auto_map), which is never run"
-    if backbone.chain is not None:
-        return backbone.chain.unread
+    saved, chain = saved_with(backbone.folder), backbone.chain
+    if saved.damage or chain is not None:
+        return saved.damage or (chain.unread if chain else "")
     score = decoder_score(backbone.name, backbone.folder, config)
     if generated_answers(config) or (score is not None and not score.classifies):
         return ""
-    if problem := saved_with(backbone.folder).row_problem:
-        return problem
+    if saved.row_problem:
+        return saved.row_problem
     if score is None and backbone.kind not in KINDS and not reads_whole(config):
         return f"heads of kind {backbone.kind} are not read"
     if config.num_labels > 2:

@@ -94,6 +94,7 @@ class SavedModel:
     steps: tuple[Step, ...] = ()  # behind the pooling
     row_problem: str = ""  # why rows here are not those of sentence-transformers; "": they are
     unread: str = ""  # why the chain is not computed here; "": it is
+    damage: str = ""  # why nothing but the encoder can be read; "": all can
     notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
 
     @property

@@ -27,7 +27,7 @@ from rank_core.encoders.saved_model import (
     encoder_path,
     folders_of,
 )
-from rank_core.errors import shown
+from rank_core.errors import BadInput, shown
 
 VECTOR, SCORES, TOKENS = "sentence_embedding", "scores", "token_embeddings"
 """What Pooling writes, what ranks, and what a Transformer writes."""
@@ -187,8 +187,8 @@ def transformer_settings(encoder: Path) -> dict[str, Any]:
 
 
 def read_saved(folder: Path) -> SavedModel:
-    """What the files in a folder say. Raises `BadInput` for a damaged one; what is sound and not
-    read is a reason in the record."""
+    """What the files in a folder say. Raises `BadInput` for one that is no table; what is damaged
+    or not read beyond that is a reason in the record, as a backbone reads the encoder alone."""
     modules, path = stated_modules(folder), folder / MODEL_SETTINGS
     settings = read_table(path)
     task, similarity = (
@@ -197,12 +197,10 @@ def read_saved(folder: Path) -> SavedModel:
     )
     if not isinstance(task, str):
         raise damaged(path, f"has model_type={shown(task)}, which is no name")
-    if task == EMBEDS and not settings.keys().isdisjoint(PYLATE):
+    if task == EMBEDS and any(settings.get(key) is not None for key in PYLATE):
         task = MULTI_VECTOR[1]
-    encoder = folder / encoder_path(modules)
-    transformer = transformer_settings(encoder)
+    transformer = transformer_settings(folder / encoder_path(modules))
     template, problem = _of_rows(transformer, OF_TOKENS if task in MULTI_VECTOR else ())
-    prompts, default = ({}, None) if task in MULTI_VECTOR else _prompts(path, settings, task)
     keys = sorted(settings.keys() - MODEL_KEYS.get(task, MODEL_KEYS[EMBEDS]))
     kinds = [module.kind for module in modules]
     dense = (read_table(folder / m.path / CONFIG) for m in modules if m.kind == "Dense")
@@ -213,11 +211,7 @@ def read_saved(folder: Path) -> SavedModel:
         scores=task == RANKS
         or "LogitScore" in kinds
         or any(own.get("module_output_name") == SCORES for own in dense),
-        prompts=tuple(prompts.items()),
-        default_prompt=default,
         similarity=similarity if isinstance(similarity, str) else shown(similarity),
-        truncate_dim=None if task != EMBEDS else size_in(path, settings, "truncate_dim"),
-        max_length=size_in(encoder / TRANSFORMER_SETTINGS, transformer, "max_seq_length"),
         lowers=bool(modules and transformer.get("do_lower_case")),
         template=template,
         row_problem=problem,
@@ -226,10 +220,36 @@ def read_saved(folder: Path) -> SavedModel:
             *_note("Weights that no module reads: {}.", _unread_weights(folder, modules)),
         ),
     )
-    try:
-        return _with_chain(saved, transformer) if modules else saved
-    except Unread as reason:
-        return replace(saved, unread=str(reason))
+    for read in (_with_length, _with_prompts, _with_dimensions, _with_chain):
+        try:
+            saved = read(saved, settings, transformer)
+        except Unread as reason:
+            saved = replace(saved, unread=str(reason))
+        except BadInput as error:
+            saved = replace(saved, damage=saved.damage or str(error))
+    return saved
+
+
+Table = Mapping[str, Any]
+
+
+def _with_length(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
+    path = saved.encoder / TRANSFORMER_SETTINGS
+    return replace(saved, max_length=size_in(path, transformer, "max_seq_length"))
+
+
+def _with_prompts(saved: SavedModel, settings: Table, _: Table) -> SavedModel:
+    if saved.task in MULTI_VECTOR:
+        return saved
+    prompts, default = _prompts(saved.folder / MODEL_SETTINGS, settings, saved.task)
+    return replace(saved, prompts=tuple(prompts.items()), default_prompt=default)
+
+
+def _with_dimensions(saved: SavedModel, settings: Table, _: Table) -> SavedModel:
+    if saved.task != EMBEDS:
+        return saved
+    path = saved.folder / MODEL_SETTINGS
+    return replace(saved, truncate_dim=size_in(path, settings, "truncate_dim"))
 
 
 def _note(sentence: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -280,8 +300,10 @@ def _names(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield f"{above}{key}"
 
 
-def _with_chain(saved: SavedModel, transformer: Mapping[str, Any]) -> SavedModel:
+def _with_chain(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
     """With what is computed behind the encoder. Raises `Unread` for what is not computed here."""
+    if not saved.modules:
+        return saved
     first, *rest = saved.modules
     foreign = [module for module in saved.modules if not module.of_library]
     if foreign and saved.task not in MULTI_VECTOR:

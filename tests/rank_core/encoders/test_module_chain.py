@@ -231,6 +231,7 @@ DAMAGED = {
     ),
     "another type": ("2_Dense/config.json", DENSE | {"in_features": "16"}, "no int"),
     "no size": ("3_LayerNorm/config.json", {"dimension": 0}, "must have a size as dimension"),
+    "no limit": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length=0"),
     "another size": ("2_Dense/config.json", DENSE | {"in_features": 8}, "the weights of a Dense"),
     "no prompt": (
         "config_sentence_transformers.json",
@@ -248,6 +249,8 @@ def test_a_damaged_file_of_a_module_is_refused_by_its_name(case, tmp_path):
     forget()
     with pytest.raises(BadInput, match=said):
         check_model(config_of(folder, "firstp"), resolve_backbone(folder))
+    if file != "modules.json":
+        check_model(config_of(folder, "parade-max"), resolve_backbone(folder))
 
 
 def test_lost_weights_of_a_module_are_refused(tmp_path):

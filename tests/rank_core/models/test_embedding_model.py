@@ -11,13 +11,15 @@ from safetensors.torch import load_file, save_file
 
 from rank_core.encoders import embedder, st_folder
 from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput, OutOfMemory
+from rank_core.models.checks import check_model
 from rank_core.models.dense import embedding_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.text_vectors import text_reader
 from rank_core.settings.config import TrialConfig
-from tests.rank_core.encoders.test_published_heads import forget, publish
+from tests.rank_core.encoders.test_published_heads import config_of, forget, publish
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
 BAR = 1e-5
@@ -205,6 +207,32 @@ def test_what_cannot_be_read_is_refused_by_its_name(name, library, tmp_path):
     breaks(path)
     with pytest.raises(BadInput, match=message):
         EmbeddingModel.load(path, device="cpu")
+
+
+UNUSED = {
+    "a key of a Normalize": (
+        lambda path: write(f"{path}/2_Normalize", "config.json", {"p": 1}),
+        "the unknown key 'p' of a Normalize",
+    ),
+    "dimensions": (lambda path: stated(path, truncate_dim=0), "truncate_dim=0, which is not a"),
+    "a prompt": (lambda path: stated(path, default_prompt_name="all"), "default_prompt_name='all'"),
+    "a length": (
+        lambda path: write(path, "sentence_bert_config.json", {"max_seq_length": 0}),
+        "max_seq_length=0, which is not a size",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_backbone_alone_is_not_refused_for_modules_that_it_does_not_use(name, library, tmp_path):
+    path = saved(library, tmp_path, normalize=True)
+    breaks, message = UNUSED[name]
+    breaks(path)
+    for model in ("firstp", "parade-max"):
+        check_model(config_of(path, model, **{"training.num_epochs": 1}), resolve_backbone(path))
+    for model in ("bi-encoder", "late-interaction", "dense"):
+        with pytest.raises(BadInput, match=message):
+            check_model(config_of(path, model), resolve_backbone(path))
 
 
 @pytest.mark.parametrize("dimensions", [0, 17, True, 2.5])
