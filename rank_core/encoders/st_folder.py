@@ -118,12 +118,15 @@ NOT_RENDERED = {
 }
 """Arguments of `apply_chat_template` that are no variables of the template."""
 SAME_ROWS = re.compile(
-    r"(model_kwargs|model_args)\.(add_pooling_layer|attn_implementation|dtype|torch_dtype)"
+    r"(model_(kwargs|args)|tokenizer_args|processor_kwargs|config_(args|kwargs))"
+    r"\.trust_remote_code"
+    r"|(model_kwargs|model_args)\.(add_pooling_layer|attn_implementation|dtype|torch_dtype)"
     rf"|{CALLED}\.(audio|image|video)\..*"
     rf"|{CALLED}\.(common|text|{TEMPLATE})\."
     r"(padding|padding_side|pad_to_multiple_of|restore_suffix|return_tensors|truncation)"
 )
-"""Settings with which a row of text has the same tokens and the same vectors, in fp32."""
+"""Settings with which a row of text has the same tokens and the same vectors, in fp32;
+sentence-transformers strips `trust_remote_code`."""
 
 
 class Unread(Exception):
@@ -275,7 +278,9 @@ def _prompts(
             raise damaged(path, f"has the prompt {key}={shown(prompt)}, which is not a text")
     known = [*prompts, *(("query", "document") if task != RANKS else ())]
     if default is not None and default not in known:
-        raise damaged(path, f"has default_prompt_name={shown(default)}, which none of prompts is")
+        raise damaged(
+            path, f"has default_prompt_name={shown(default)}, which is not one of its prompts"
+        )
     return {key: prompt for key, prompt in prompts.items() if prompt}, default
 
 
@@ -315,9 +320,10 @@ def _with_chain(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
         raise Unread(saved.row_problem)
     if saved.task in MULTI_VECTOR:  # whose modules read tokens
         return replace(saved, chats=chats)
-    if not rest or rest[0].kind != "Pooling":
-        behind = rest[0] if rest else None
-        raise Unread(f"its module {behind} follows a Transformer, where Pooling is read")
+    if not rest:
+        raise Unread("its Transformer has no Pooling behind it")
+    if rest[0].kind != "Pooling":
+        raise Unread(f"its module {rest[0]} follows a Transformer, where Pooling is read")
     pooling, reads_prompt = _pooling(saved.folder, rest[0])
     steps = tuple(_steps(saved.folder, rest[1:]))
     return replace(saved, chats=chats, pooling=pooling, reads_prompt=reads_prompt, steps=steps)
@@ -343,18 +349,24 @@ def _inputs(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _pooling(folder: Path, module: Module) -> tuple[str, bool]:
     """Our name of a pooling, those of sentence-transformers joined by + where there are several;
     and whether it reads the tokens of the prompt too."""
-    settings = known_settings(folder, module)
+    path, settings = folder / module.path / CONFIG, known_settings(folder, module)
+    sizes = ("embedding_dimension", "word_embedding_dimension")
+    if not any([size_in(path, settings, key) for key in sizes]):
+        is_there = "states no" if path.exists() else "is missing, which states"
+        raise damaged(path, f"{is_there} {sizes[0]} of a Pooling")
     found = settings.get("pooling_mode") or [o for k, o in OLD_POOLINGS.items() if settings.get(k)]
-    modes = [found] if isinstance(found, str) else [*found] or ["mean"]
+    if not isinstance(found, str | list):
+        raise damaged(path, f"has pooling_mode={shown(found)}, which is no name")
+    modes = [found] if isinstance(found, str) else found or ["mean"]
     for mode in modes:
         if mode not in (*OUR_POOLINGS, *RARE_POOLINGS):
             raise Unread(f"its module {module} has the mode {shown(mode)}")
     reads_prompt = settings.get("include_prompt", True)
-    if type(reads_prompt) is not bool:
+    if not isinstance(reads_prompt, bool | None):
         why = f"has include_prompt={shown(reads_prompt)}, which is neither true nor false"
-        raise damaged(folder / module.path / CONFIG, why)
+        raise damaged(path, why)
     known = modes[0] in OUR_POOLINGS and not modes[1:]
-    return OUR_POOLINGS[modes[0]] if known else "+".join(modes), reads_prompt
+    return OUR_POOLINGS[modes[0]] if known else "+".join(modes), bool(reads_prompt)
 
 
 def _steps(folder: Path, modules: Sequence[Module]) -> Iterator[Step]:
@@ -385,7 +397,11 @@ def known_settings(folder: Path, module: Module) -> dict[str, Any]:
     stated = read_table(path)
     known = SETTINGS[module.kind] if module.kind in SETTINGS else KEYS[module.kind]
     if rest := [key for key in stated if key not in known]:
-        raise damaged(path, f"has the unknown key {shown(rest[0])} of a {module.kind}")
+        raise damaged(
+            path,
+            f"has the unknown key {shown(rest[0])} of a {module.kind}",
+            "is it of a newer sentence-transformers? Remove the key, or upgrade ranksweep",
+        )
     return stated
 
 

@@ -226,8 +226,8 @@ DAMAGED = {
     "another key of a Pooling": ("1_Pooling/config.json", MEAN | {"k": 2}, "key 'k' of a Pooling"),
     "neither true nor false": (
         "1_Pooling/config.json",
-        MEAN | {"include_prompt": None},
-        "include_prompt=None",
+        MEAN | {"include_prompt": "no"},
+        "include_prompt='no'",
     ),
     "another type": ("2_Dense/config.json", DENSE | {"in_features": "16"}, "no int"),
     "no size": ("3_LayerNorm/config.json", {"dimension": 0}, "must have a size as dimension"),

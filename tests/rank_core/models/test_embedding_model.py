@@ -154,6 +154,35 @@ def test_a_module_s_folder_may_be_written_in_several_ways(places, library, tmp_p
     assert differences(library, path) < BAR
 
 
+MEAN = {"embedding_dimension": 16, "pooling_mode": "mean"}
+
+
+def test_a_transformer_alone_has_no_vectors_of_texts(library, tmp_path):
+    path = saved(library, tmp_path)
+    modules(path, list.pop)
+    assert read_embedder(path).library == "its Transformer has no Pooling behind it"
+
+
+SILENT = {
+    "null": lambda path: write(f"{path}/1_Pooling", "config.json", MEAN | {"include_prompt": None}),
+    "null of PyLate": lambda path: stated(path, query_prefix=None, query_length=None),
+    "code": lambda path: write(
+        path,
+        "sentence_bert_config.json",
+        {"max_seq_length": 20, "model_args": {"trust_remote_code": True}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_states_nothing_is_read_as_sentence_transformers_does(name, library, tmp_path):
+    path = saved(library, tmp_path, prompts=PROMPTS)
+    SILENT[name](path)
+    assert ("include_prompt" in read_embedder(path).library) == (name == "null")
+    assert read_embedder(path).library == "" or name == "null"
+    assert differences(library, path) < BAR
+
+
 BROKEN = {
     "prompts that are not texts": (
         lambda path: stated(path, prompts={"query": 5}),
@@ -165,7 +194,7 @@ BROKEN = {
     ),
     "a default prompt that is not there": (
         lambda path: stated(path, default_prompt_name="all"),
-        r"default_prompt_name='all', which none of prompts is",
+        r"default_prompt_name='all', which is not one of its prompts",
     ),
     "an unknown similarity": (
         lambda path: stated(path, similarity_fn_name="cosin"),
@@ -182,6 +211,22 @@ BROKEN = {
     "an unknown module": (
         lambda path: modules(path, lambda m: m[1].update(type="sentence_transformers.models.Foo")),
         r"its module Foo \(1_Pooling\) .* is not read; known: Transformer, Pooling, Dense",
+    ),
+    "a key of a newer version": (
+        lambda path: write(f"{path}/1_Pooling", "config.json", MEAN | {"k": 2}),
+        r"unknown key 'k' of a Pooling; is it of a newer sentence-transformers\? Remove the key",
+    ),
+    "a Pooling that is not copied": (
+        lambda path: shutil.rmtree(f"{path}/1_Pooling"),
+        r"1_Pooling/config.json is missing, which states embedding_dimension of a Pooling",
+    ),
+    "a Pooling without a size": (
+        lambda path: write(f"{path}/1_Pooling", "config.json", {"pooling_mode": "cls"}),
+        r"1_Pooling/config.json states no embedding_dimension of a Pooling",
+    ),
+    "a mode that is no name": (
+        lambda path: write(f"{path}/1_Pooling", "config.json", MEAN | {"pooling_mode": 3}),
+        r"has pooling_mode=3, which is no name",
     ),
     "a module with code of its own": (
         lambda path: modules(path, lambda m: m[1].update(type="custom_st.Pooling")),
