@@ -356,7 +356,8 @@ def _code(stated: Mapping[str, Any]) -> dict[str, Any]:
 def _prompts(name: str, saved: SavedModel) -> tuple[tuple[str, str], list[str]]:
     """((before queries, before documents), notes): those that `encode_query` and `encode_document`
     take, named query and document; of E5 without any prompt those of its model card."""
-    stated, notes = dict(saved.prompts), list[str]()
+    stated = {key: prompt for key, prompt in saved.prompts if prompt}
+    notes = list[str]()
     if not stated and (e5 := e5_name(name, saved.folder)):
         notes.append(f"It is {e5}, whose prompts are in its model card alone.")
         if (step := _position_step(name, saved)) > 1:
@@ -386,13 +387,12 @@ def named_prompt(name: str, saved: SavedModel, prompt: str) -> str:
     Raises `BadInput` for an unknown name."""
     if not prompt.startswith(NAMED_PROMPT):
         return prompt
-    stated = read_table(saved.folder / MODEL_SETTINGS).get("prompts")
-    prompts = stated if isinstance(stated, dict) else {}
+    prompts = dict(saved.prompts)
     key = prompt.removeprefix(NAMED_PROMPT)
     if key not in prompts:
         known = f"known: {', '.join(sorted(prompts))}" if prompts else "its folder names none"
         raise BadInput(f"{name} has no prompt of the name {shown(key)} ({prompt}); {known}")
-    return prompts[key] or ""
+    return prompts[key]
 
 
 def width_behind(facts: Embedder, modules: ModuleStack, hidden_size: int, pooling: str) -> int:

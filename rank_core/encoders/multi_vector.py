@@ -194,16 +194,19 @@ def _read(name: str, saved: SavedModel) -> MultiVector:
         raise Unread(f"its skiplist_words are in {MODEL_SETTINGS}, not in a MultiVectorMask")
     if not any(part.kind == "Dense" for part in parts) and not settings.get("model_type"):
         raise Unread("it has no Dense, which sentence-transformers would draw")
-    prompts, prefixes = _prompts(folder, settings)
+    prompts = dict(saved.prompts)
+    prefixes = (settings.get(f"{role}_prefix") for role in ("query", "document"))
     own_facts = {
         "name": name,
-        "query_prompt": prompts[0],
-        "document_prompt": prompts[1],
+        "query_prompt": prompts.get("query", ""),
+        "document_prompt": prompts.get("document", ""),
         "pooling": "mean",
         "similarity": "cosine",
     }
     texts = Embedder(**vars(saved) | own_facts)
-    found = MultiVector(texts, tuple(parts), _similarity(saved), prefixes=prefixes)
+    found = MultiVector(
+        texts, tuple(parts), _similarity(saved), prefixes=tuple(filter(None, prefixes))
+    )
     return _with_lengths(found, _of_rows(settings) | transformer_settings(saved.encoder))
 
 
@@ -236,21 +239,6 @@ def _mask(path: Path, stated: Mapping[str, Any]) -> TokenModule:
         if not isinstance(values, list | None) or not all(type(v) is kind for v in values or ()):
             raise damaged(path, f"has {key}={shown(values)}, which is no list of {kind.__name__}")
     return TokenModule("MultiVectorMask", settings)
-
-
-def _prompts(folder: Path, settings: Mapping[str, Any]) -> tuple[tuple[str, str], tuple[str, ...]]:
-    """((before queries, before documents), the prefixes of PyLate that begin them)."""
-    prompts = settings.get("prompts") or {}
-    texts, prefixes = [], []
-    for role in ("query", "document"):
-        prefix = settings.get(f"{role}_prefix") or ""
-        prompt = (prompts.get(role) if isinstance(prompts, dict) else prompts) or ""
-        for text in (prefix, prompt):
-            if not isinstance(text, str):
-                raise damaged(folder / MODEL_SETTINGS, f"has the prompt {shown(text)} of a {role}")
-        prefixes += [prefix] * bool(prefix)
-        texts.append(prefix + prompt.removeprefix(prefix))
-    return (texts[0], texts[1]), tuple(prefixes)
 
 
 def _similarity(saved: SavedModel) -> str:

@@ -81,7 +81,7 @@ class SavedModel:
     modules: tuple[Module, ...] = ()
     task: str = EMBEDS  # its model_type; of PyLate also where it is not stated
     scores: bool = False  # it is a reranker, by its task or by its modules
-    prompts: tuple[tuple[str, str], ...] = ()  # (name, text) of those with a text
+    prompts: tuple[tuple[str, str], ...] = ()  # (name, text); "": none
     default_prompt: str | None = None  # a name
     similarity: str = ""  # "": not stated
     truncate_dim: int | None = None  # dimensions that are kept; None: all

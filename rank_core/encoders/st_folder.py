@@ -242,8 +242,6 @@ def _with_length(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
 
 
 def _with_prompts(saved: SavedModel, settings: Table, _: Table) -> SavedModel:
-    if saved.task in MULTI_VECTOR:
-        return saved
     prompts, default = _prompts(saved.folder / MODEL_SETTINGS, settings, saved.task)
     return replace(saved, prompts=tuple(prompts.items()), default_prompt=default)
 
@@ -269,19 +267,35 @@ def _unread_weights(folder: Path, modules: Sequence[Module]) -> list[str]:
 def _prompts(
     path: Path, settings: Mapping[str, Any], task: str
 ) -> tuple[dict[str, str], str | None]:
-    """({name: text} of the prompts with a text, the name of the default)."""
+    """({name: text} of the prompts, those of PyLate with their prefixes, the name of the
+    default)."""
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict):
         raise damaged(path, f"has prompts={shown(prompts)}, which is not a table {{name: text}}")
     for key, prompt in prompts.items():
         if not isinstance(prompt, str | None):
             raise damaged(path, f"has the prompt {key}={shown(prompt)}, which is not a text")
+    texts = {key: prompt or "" for key, prompt in prompts.items()}
+    if task in MULTI_VECTOR:
+        return texts | _prefixed(path, settings, texts), None
     known = [*prompts, *(("query", "document") if task != RANKS else ())]
     if default is not None and default not in known:
         raise damaged(
             path, f"has default_prompt_name={shown(default)}, which is not one of its prompts"
         )
-    return {key: prompt for key, prompt in prompts.items() if prompt}, default
+    return texts, default
+
+
+def _prefixed(path: Path, settings: Table, prompts: Mapping[str, str]) -> dict[str, str]:
+    """The prompts of PyLate that have a prefix, each with it."""
+    found = {}
+    for role in ("query", "document"):
+        if f"{role}_prefix" in settings:
+            prefix = settings[f"{role}_prefix"] or ""
+            if not isinstance(prefix, str):
+                raise damaged(path, f"has {role}_prefix={shown(prefix)}, which is not a text")
+            found[role] = prefix + prompts.get(role, "").removeprefix(prefix)
+    return found
 
 
 def _of_rows(settings: Mapping[str, Any], also: Sequence[str]) -> tuple[dict[str, Any], str]:

@@ -13,6 +13,7 @@ from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.embedder import read_embedder
+from rank_core.encoders.multi_vector import read_multi_vector
 from rank_core.errors import BadInput
 from rank_core.models import late_interaction
 from rank_core.models.build import build_model
@@ -182,6 +183,17 @@ def test_folders_of_pylate_are_read_as_sentence_transformers_does(name, library,
     expected = theirs(library, path)
     np.testing.assert_allclose(scores(path), expected, atol=1e-5, rtol=1e-6)
     assert expected.std() > 1e-3
+
+
+def test_a_prompt_by_its_name_has_the_prefix_that_the_library_gives_it(library, tmp_path):
+    own = {"prompts": {"query": "w8 ", "fact": "w9 ", "none": None}}
+    path = pylate(tmp_path / "m", **own)
+    prompts = library.MultiVectorEncoder(path, device="cpu", local_files_only=True).prompts
+    assert prompts["query"] == "[Q] w8 "
+    names = ("query", "document", "fact")
+    found = [read_multi_vector(path, query_prompt=f"@{name}") for name in names]
+    assert [one.texts.query_prompt for one in found] == [prompts[name] for name in names]
+    assert read_multi_vector(path, query_prompt="@none").texts.query_prompt == ""
 
 
 def test_a_token_is_compared_with_its_most_similar_one_by_hand(library, tmp_path):
