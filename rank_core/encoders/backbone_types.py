@@ -19,6 +19,7 @@ NO_TABLE = 32_768
 """Tokens of a row for encoders with relative positions, which only memory limits."""
 
 NAMED_PROMPT = "@"
+"""The mark before the name of a prompt; twice: of a text that begins with it."""
 """Before the name of a prompt in config_sentence_transformers.json, in place of its text."""
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -110,8 +110,8 @@ class Embedder(SavedModel):
     def stated_settings(self) -> dict[str, Any]:
         """The settings that stand for prompts and dimensions; 0: all."""
         return {
-            "model.query_prompt": self.query_prompt,
-            "model.document_prompt": self.document_prompt,
+            "model.query_prompt": prompt_setting(self.query_prompt),
+            "model.document_prompt": prompt_setting(self.document_prompt),
             "model.truncate_dim": self.truncate_dim or 0,
         }
 
@@ -382,13 +382,20 @@ def _similarity(saved: SavedModel) -> str:
     return stated
 
 
+def prompt_setting(text: str) -> str:
+    """The setting that `named_prompt` reads as a text."""
+    return NAMED_PROMPT + text if text.startswith(NAMED_PROMPT) else text
+
+
 def named_prompt(name: str, saved: SavedModel, prompt: str) -> str:
-    """A prompt that is given: `@NAME` is the one of this name in the folder, any other text itself.
-    Raises `BadInput` for an unknown name."""
+    """A prompt that is given: `@NAME` is the one of this name in the folder, `@@text` a text that
+    begins with @, any other text itself. Raises `BadInput` for an unknown name."""
     if not prompt.startswith(NAMED_PROMPT):
         return prompt
     prompts = dict(saved.prompts)
     key = prompt.removeprefix(NAMED_PROMPT)
+    if key.startswith(NAMED_PROMPT):
+        return key
     if key not in prompts:
         known = f"known: {', '.join(sorted(prompts))}" if prompts else "its folder names none"
         raise BadInput(f"{name} has no prompt of the name {shown(key)} ({prompt}); {known}")

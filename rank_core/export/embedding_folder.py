@@ -8,11 +8,11 @@ from typing import Any
 from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.any_kind import PADDED, AsItIs, vector_size
-from rank_core.encoders.backbone_types import ANY, Backbone, type_of
+from rank_core.encoders.backbone_types import ANY, NAMED_PROMPT, Backbone, type_of
 from rank_core.encoders.backbones import ENCODER_FOLDER, load_tokenizer, own_tokenizer
 from rank_core.encoders.checkpoint import CONFIG, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
-from rank_core.encoders.embedder import encoder_problem
+from rank_core.encoders.embedder import encoder_problem, prompt_setting
 from rank_core.encoders.saved_model import EMBEDS
 from rank_core.encoders.st_folder import read_table
 from rank_core.export.saved_folder import ModuleFiles, pooling_part, write_saved
@@ -21,11 +21,15 @@ from rank_core.models.bi_encoder import BiEncoder
 
 
 def of_old_exports(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a folder from before prompts were settings, when all bi-encoders had E5's."""
+    """What the prompts of older folders are as settings: E5's of all bi-encoders from before there
+    were settings of them, then texts, also those that would be read as a name now."""
     kind = MODELS.get(settings["model.name"]) and model_class(settings["model.name"])
-    if kind is not BiEncoder or "model.query_prompt" in settings:
-        return {}
-    return dict(zip(("model.query_prompt", "model.document_prompt"), PROMPTS, strict=True))
+    names = ("model.query_prompt", "model.document_prompt")
+    if kind is BiEncoder and names[0] not in settings:
+        return dict(zip(names, PROMPTS, strict=True))
+    given = {name: str(settings[name]) for name in names if name in settings}
+    twice = 2 * NAMED_PROMPT
+    return {n: t if t.startswith(twice) else prompt_setting(t) for n, t in given.items()}
 
 
 def write_embedder(folder: Path, model: BiEncoder) -> None:

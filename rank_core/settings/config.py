@@ -114,7 +114,7 @@ class Model:
     query_prompt: str = added(
         AS_STATED,
         "text before a query: `auto`: as the folder of the embedding model says; `@NAME`: the one "
-        "of its prompts that has this name; empty: none",
+        "of its prompts that has this name; `@@text`: a text that begins with @; empty: none",
     )
     document_prompt: str = added(AS_STATED, "text before a chunk: as `model.query_prompt`")
     truncate_dim: int = added(

@@ -404,7 +404,8 @@ def typed_settings(words: Sequence[str]) -> dict[str, str]:
 
 def _names_prompt(text: str) -> bool:
     """Whether a value of a prompt is no text of its own."""
-    return text in (AS_STATED, "") or text.startswith(NAMED_PROMPT)
+    named = text.startswith(NAMED_PROMPT) and not text.startswith(2 * NAMED_PROMPT)
+    return named or text in (AS_STATED, "")
 
 
 def _settings(

@@ -32,6 +32,8 @@ WAYS = {
         for name in ("Dense, Normalize", "LayerNorm", "prompts", "truncate_dim", "dot", "max")
     },
 }
+AT = {"prompts": {"query": "@w30 ", "document": "@@w31 ", "w30 ": "w2 "}}
+WAYS["prompts that begin with a sign"] = (AT, {})
 KINDS = ("bert", "longformer", "modernbert", "qwen3", "roberta")
 
 
@@ -109,6 +111,18 @@ def test_every_way_out_gives_the_scores_of_the_trial(kind, name, library, tmp_pa
         again = build_model(config, resolve_backbone(str(folder)), init_seed=3)
         found = similarity_of(again, scores_of(again, config))
         np.testing.assert_allclose(found, similarity, atol=1e-5, rtol=1e-6)
+
+
+def test_a_prompt_of_an_older_folder_is_a_text_whatever_it_begins_with(library, tmp_path):
+    _, expected, exported = trained(library, tmp_path, "prompts that begin with a sign")
+    file = Path(exported, FILE)
+    content = json.loads(file.read_text())
+    assert content["settings"]["model.query_prompt"] == "@@w30 "
+    content["settings"]["model.query_prompt"] = "@w30 "
+    content.pop("sha256")
+    file.write_text(json.dumps(content | {"sha256": _digest(content)}))
+    found = scores(Reranker.load(exported, device="cpu", precision="fp32"))
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-6)
 
 
 def test_a_folder_from_before_prompts_were_settings_has_those_of_e5(library, tmp_path):

@@ -246,8 +246,8 @@ def test_goals_are_read_as_typed():
     assert search.at_most == {"peak_memory": 5, "ms_per_query": 2.5}
 
 
-def test_a_prompt_with_commas_is_one_value_and_names_of_prompts_are_several():
-    text = "Find what answers this, briefly: "
+@pytest.mark.parametrize("text", ["Find what answers this, briefly: ", "@@all,@@none"])
+def test_a_prompt_with_commas_is_one_value_and_names_of_prompts_are_several(text):
     assert parsed(f"model.query_prompt={text}").settings == {"model.query_prompt": text}
     options = parsed("model.query_prompt=auto,@fact,", "model.document_prompt=@fact")
     assert options.grids == {"model.query_prompt": ["auto", "@fact", ""]}
