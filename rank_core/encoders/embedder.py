@@ -28,6 +28,7 @@ from rank_core.encoders.backbone_types import (
 from rank_core.encoders.backbones import (
     EXPORT_FILE,
     checkpoint_folder,
+    classifier_of,
     content_hash,
     exported_modules,
     load_config,
@@ -51,6 +52,7 @@ from rank_core.encoders.e5 import PROMPTS as E5_PROMPTS
 from rank_core.encoders.module_chain import ModuleStack
 from rank_core.encoders.saved_model import MODEL_SETTINGS, SavedModel
 from rank_core.encoders.st_folder import read_table
+from rank_core.encoders.t5_rerankers import KINDS as GENERATORS
 from rank_core.errors import BadInput, shown, unknown
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -176,7 +178,7 @@ def read_trained(name: str, query_prompt: str | None, document_prompt: str | Non
     """The same of an encoder from which a bi-encoder is trained: of a reranker the encoder alone,
     whose token vectors are averaged. Raises `BadInput` for modules that are not computed here."""
     saved = _saved(checkpoint_folder(name))
-    if _other_task(saved):
+    if _other_task(name, saved):
         own = {
             "name": name,
             "query_prompt": named_prompt(name, saved, query_prompt or ""),
@@ -246,7 +248,7 @@ def read_embedder(
     """The embedding model in a folder or under a Hugging Face id, with other prompts if given.
     Raises `BadInput` for a reranker, for a module that nothing reads, and for damaged files."""
     saved = _saved(checkpoint_folder(name))
-    if other := _other_task(saved):
+    if other := _other_task(name, saved):
         raise BadInput(f"{name} {other}; an embedding model gives one vector for a text")
     _require_known(name, saved)
     if saved.damage:
@@ -268,7 +270,7 @@ def read_embedder(
     return _with_chain(facts) if saved.is_stated else _without_modules(facts)
 
 
-def _other_task(saved: SavedModel) -> str:
+def _other_task(name: str, saved: SavedModel) -> str:
     """Why a checkpoint gives no vectors of texts, in words; "" for one that may."""
     folder, adapters = saved.folder, saved.encoder / ADAPTERS
     task = read_json(adapters, dict).get("task_type") if adapters.exists() else None
@@ -280,8 +282,11 @@ def _other_task(saved: SavedModel) -> str:
         return f"is an exported reranker ({EXPORT_FILE})"
     if foreign := foreign_architecture(folder):
         return f"is a {foreign} (in {folder / CONFIG}), which transformers does not have"
-    own = [one for one in _architectures(folder) if one.endswith("ForSequenceClassification")]
-    return f"is a {own[0]} (in {folder / CONFIG}), which scores or classifies texts" if own else ""
+    named = (one for one in _architectures(folder) if one.endswith("ForSequenceClassification"))
+    own = next(named, "")
+    if not own and read_table(folder / CONFIG).get("model_type") in GENERATORS:
+        own = classifier_of(load_config(name, folder))
+    return f"is a {own} (in {folder / CONFIG}), which scores or classifies texts" if own else ""
 
 
 def _require_known(name: str, saved: SavedModel) -> None:

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, T5Tok
 from rank_core.encoders import checkpoint
 from rank_core.encoders.any_kind import PADDED, is_whole
 from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.embedder import read_embedder, read_trained
 from rank_core.encoders.published_heads import generated_score, unread_head
 from rank_core.encoders.t5_rerankers import KINDS
 from rank_core.errors import BadInput
@@ -246,6 +247,16 @@ def test_a_model_of_vectors_reads_the_encoder_alone(tmp_path):
     model, _ = built(config)
     assert not is_whole(model.encoder) and "T5EncoderModel" in type(model.encoder).__name__
     assert is_deterministic(config_of(folder), resolve_backbone(str(folder)))
+
+
+def test_a_reranker_is_no_embedding_model_and_any_other_t5_is(tmp_path):
+    reranker = publish(tmp_path / "monot5")
+    with pytest.raises(BadInput, match=r"T5ForConditionalGeneration .*which scores or classifies"):
+        read_embedder(str(reranker))
+    trained = read_trained(str(reranker), "find: ", None)
+    plain = read_embedder(str(publish(tmp_path / "t5-base")), query_prompt="find: ")
+    facts = ("pooling", "query_prompt", "document_prompt", "similarity", "is_stated")
+    assert [getattr(trained, name) for name in facts] == [getattr(plain, name) for name in facts]
 
 
 def test_the_package_that_a_tokenizer_needs_is_named(tmp_path, monkeypatch):
