@@ -1,12 +1,14 @@
 """Encoders of the Hugging Face Hub; the one that a trial has by default, pinned."""
 
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from rank_core.data.made.python_docs import EMBEDDED
 from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, PICKLED
 from rank_core.encoders.shipped import TRAINED
+from rank_core.encoders.st_folder import stated_modules
 from rank_core.errors import BadInput
 from rank_core.files import file_sha256, kept_while_unchanged
 
@@ -29,7 +31,25 @@ def hub_folder(name: str) -> Path:
     """The folder of the files of a Hugging Face id, downloaded if it is not in the cache. The
     default encoder has its own revision, or a cached one with the same weights. Raises `BadInput`
     if it cannot be had."""
-    return _cached(name) or _downloaded(name)
+    found = _cached(name)
+    if found is None:
+        return _downloaded(name)
+    return _completed(name, found) if _lacks_modules(found) else found
+
+
+def _lacks_modules(folder: Path) -> bool:
+    """True where a module's folder is missing, as where transformers alone has cached a model; that
+    of a Normalize had no file, which a repository does not keep."""
+    modules = stated_modules(folder)
+    return any(not (folder / m.path).is_dir() for m in modules if m.kind != "Normalize")
+
+
+@lru_cache(maxsize=16)  # tried once in a process
+def _completed(name: str, folder: Path) -> Path:
+    """The folder of a cached commit with the files that it lacks, if they can be had."""
+    with suppress(Exception):  # whoever reads the folder says what is missing
+        _download(name, folder.name)
+    return folder
 
 
 def _cached(name: str) -> Path | None:
@@ -61,19 +81,23 @@ def _has_weights(folder: Path) -> bool:
     return False
 
 
-def _downloaded(name: str) -> Path:
+def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, snapshot_download
+
+    # A hub that accepts connections without answering would block the download for minutes.
+    info = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
+    files = [file.rfilename for file in info.siblings or ()]
+    # Old repositories have only pickled weights, which transformers loads as data.
+    weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED, HEADS_PICKLED)
+    patterns = [*CHECKPOINT_FILES, "README.md", *weights]
+    return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+
+
+def _downloaded(name: str) -> Path:
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    revision = REVISION if name == DEFAULT else None
     try:
-        # A hub that accepts connections without answering would block the download for minutes.
-        info = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
-        files = [file.rfilename for file in info.siblings or ()]
-        # Old repositories have only pickled weights, which transformers loads as data.
-        weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED, HEADS_PICKLED)
-        patterns = [*CHECKPOINT_FILES, "README.md", *weights]
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+        folder = _download(name, REVISION if name == DEFAULT else None)
     except OfflineModeIsEnabled:
         reason = "HF_HUB_OFFLINE is set"
     except Exception as error:  # whatever it is, the remedy is the same

@@ -1,5 +1,6 @@
 """The encoder of trials that name none, in a cache as huggingface_hub lays it out."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ OTHER = 40 * "a"
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    resolve_backbone.cache_clear()  # of a name of the Hub it asks once
+    for kept in (resolve_backbone, hub._completed):  # of a name of the Hub they ask once
+        kept.cache_clear()
     yield tmp_path / "hub"
     resolve_backbone.cache_clear()
 
@@ -72,6 +74,29 @@ def test_the_cached_copy_has_the_pinned_weights(cache, backbone_folder, monkeypa
     monkeypatch.setattr(hub, "SHA256", 64 * "0")
     with pytest.raises(BadInput, match="HF_HUB_OFFLINE is set"):
         checkpoint_folder(DEFAULT)
+
+
+def test_a_cached_copy_without_a_module_s_folder_is_completed_by_the_same_commit(
+    cache, backbone_folder, tmp_path, monkeypatch
+):
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"a.{kind}"} for path, kind in kinds.items()]
+    source = Path(shutil.copytree(backbone_folder, tmp_path / "source"))
+    (source / "modules.json").write_text(json.dumps(modules))
+    monkeypatch.setattr(hub, "SHA256", file_sha256(source / WEIGHTS))
+    folder = cached(cache, source, OTHER)
+    asked = []
+
+    def answered(name, revision):
+        asked.append(revision)
+        (folder / "1_Pooling").mkdir()
+
+    assert checkpoint_folder(DEFAULT) == folder  # no network: whoever reads it says what is missing
+    monkeypatch.setattr(hub, "_download", answered)
+    hub._completed.cache_clear()
+    for _ in range(2):
+        assert checkpoint_folder(DEFAULT) == folder
+    assert asked == [OTHER] and (folder / "1_Pooling").is_dir()
 
 
 def test_without_a_network_one_line_says_what_to_name(
