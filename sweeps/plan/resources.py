@@ -44,16 +44,17 @@ class Resources:
     def fit(self, nodes: Sequence[Node]) -> int:
         """The number of trials that these nodes hold at a time, each with its fewest workers."""
         n = self.least
-        trials = sum(workers_on(node, self.needs) for node in nodes) // n
+        trials = self.workers(nodes) // n
         if self.num_workers > 1:  # the Tune trial of a group needs a little of a core, too
             cpus = sum(node.get("CPU", 0.0) for node in nodes)
             trials = min(trials, _whole(cpus, n * self.cpus + DRIVER_CPU))
         return trials
 
     def workers(self, nodes: Sequence[Node]) -> int:
-        """The number of workers that these nodes hold, each with its cores alone."""
-        needs = self.needs | {"CPU": float(self.threads)}
-        return sum(workers_on(node, needs) for node in nodes)
+        """The number of workers that these nodes hold. Those of a range have their cores alone: a
+        trial that takes as many as there is room for must not take more than there are cores."""
+        cores = {"CPU": float(self.threads)} if self.min_workers else {}
+        return sum(workers_on(node, self.needs | cores) for node in nodes)
 
     def idle_gpus(self, nodes: Sequence[Node]) -> int:
         """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""

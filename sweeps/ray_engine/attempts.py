@@ -170,13 +170,13 @@ class Attempts:
     def _all_prepare(self) -> bool:
         """Whether all nodes that can run a trial still prepare their inputs."""
         without = self.nodes.without_trials
-        return bool(self.nodes.waiting) and not can_run(self.needs, self.resources.least, without)
+        return bool(self.nodes.waiting) and not can_run(self.resources, without)
 
     def _avoided(self, trial: Trial) -> frozenset[str]:
         """The nodes that get no trial now, and those on which this one has failed while others can
         run it."""
         failed, without = self._failed_on.get(trial.name, set()), self.nodes.without_trials
-        if failed and can_run(self.needs, self.resources.least, failed | without):
+        if failed and can_run(self.resources, failed | without):
             return without | failed
         return without
 
@@ -186,7 +186,7 @@ class Attempts:
         own = {name for name, nodes in self._failed_on.items() if node in nodes}
         if len(own) < SICK_TRIALS or node in self._proved | self.nodes.unfit.keys():
             return
-        if can_run(self.needs, self.resources.least, self.nodes.unfit.keys() | {node}):
+        if can_run(self.resources, self.nodes.unfit.keys() | {node}):
             why = f"{numbered(len(own), 'trial')} failed there, and none has ended"
             host = f"{hosts().get(node, '')} ({node[:8]})"
             self.events.screen.tell(self.nodes.reject(Unfit(node, host, why)))
@@ -197,7 +197,7 @@ class Attempts:
         stuck = any(
             attempt.avoids - self.nodes.unfit.keys()
             and not attempt.begun
-            and not can_run(self.needs, self.resources.least, attempt.avoids)
+            and not can_run(self.resources, attempt.avoids)
             for attempt in self.live.values()
         )
         self._stuck = (self._stuck or now) if stuck else None
@@ -219,7 +219,7 @@ class Attempts:
         if self.resources.min_workers:
             self._grow(now)
         self._check_placed(now)
-        if can_run(self.needs, self.resources.least, self.nodes.unfit):
+        if can_run(self.resources, self.nodes.unfit):
             self._without_node = None
             return
         if cluster_address() is None:

@@ -343,10 +343,10 @@ def free_workers(needs: Mapping[str, float], unfit: Collection[str] = ()) -> int
     return sum(workers_on(amounts, needs) for node, amounts in free if node not in left_out)
 
 
-def can_run(needs: Mapping[str, float], num_workers: int = 1, unfit: Collection[str] = ()) -> bool:
-    """True if the living nodes, but for the `unfit`, have the resources of a trial's workers, free
-    or not."""
-    return sum(workers_on(node, needs) for node in living_nodes(unfit)) >= num_workers
+def can_run(resources: Resources, unfit: Collection[str] = ()) -> bool:
+    """True if the living nodes, but for the `unfit`, hold a trial with its fewest workers, free or
+    not."""
+    return resources.workers(living_nodes(unfit)) >= resources.least
 
 
 def free_text(needs: Mapping[str, float]) -> str:

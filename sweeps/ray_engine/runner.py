@@ -142,8 +142,7 @@ def _nodes(events: TrialEvents, options: Options, resources: Resources) -> Nodes
 
 def _require_a_node(resources: Resources, nodes: Nodes) -> None:
     """Raises `BadInput` where all nodes that hold a trial cannot work."""
-    needs = resources.needs, resources.least
-    if nodes.unfit and can_run(*needs) and not can_run(*needs, nodes.unfit):
+    if nodes.unfit and can_run(resources) and not can_run(resources, nodes.unfit):
         raise BadInput(f"no node of the cluster can work: {nodes.reasons()}")
 
 

@@ -106,9 +106,8 @@ def test_slots_are_counted_by_node_and_by_gpu(monkeypatch, nodes, words, slots):
     monkeypatch.setattr(ray, "nodes", lambda: nodes_of(*nodes))
     wanted = resources.trial_resources(options(*words))
     assert wanted.slots == slots == resources.slots_now(wanted)[0]
-    needs = wanted.needs
-    held, more = wanted.num_workers * slots, wanted.num_workers * (slots + 2)
-    assert resources.can_run(needs, held) and not resources.can_run(needs, more)
+    held = wanted.num_workers * slots
+    assert held <= wanted.workers(resources.living_nodes()) < held + 2 * wanted.num_workers
 
 
 def test_an_elastic_group_needs_the_fewest_and_may_have_all_that_fit(monkeypatch):
@@ -122,6 +121,17 @@ def test_an_elastic_group_needs_the_fewest_and_may_have_all_that_fit(monkeypatch
     refused = r"needs 8 workers with 1 CPU .* in all"
     with pytest.raises(BadInput, match=refused):
         resources.trial_resources(options("--num-workers", "8-16"))
+
+
+def test_a_range_that_starts_above_the_cores_is_refused(monkeypatch):
+    """By the cores that a trial's workers get: 11 of .9 CPU would fit on 10, and no trial begin."""
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of({"CPU": 11.0}))
+    wanted = resources.trial_resources(options("--num-workers", "11-16"))
+    assert resources.can_run(wanted) and resources.slots_now(wanted)[0] == 1
+    monkeypatch.setattr(ray, "nodes", lambda: nodes_of({"CPU": 10.0}))
+    assert not resources.can_run(wanted) and resources.slots_now(wanted)[0] == 0
+    with pytest.raises(BadInput, match="needs 11 workers with 1 CPU"):
+        resources.trial_resources(options("--num-workers", "11-16"))
 
 
 def test_a_trial_that_fits_on_no_node_is_refused_with_the_largest(monkeypatch):
@@ -153,7 +163,7 @@ def test_a_sweep_is_held_to_the_kind_of_gpu_that_it_asks_for(monkeypatch):
     wide = resources.trial_resources(options("--accelerator", "A100", "--cpus-per-worker", "8"))
     assert resources.idle_text(wide).startswith("6 GPUs idle")  # of its nodes alone
     monkeypatch.setattr(ray, "nodes", lambda: nodes_of(HEAD, T4))
-    assert not resources.can_run(wide.needs) and resources.slots_now(wide)[0] == 0
+    assert not resources.can_run(wide) and resources.slots_now(wide)[0] == 0
 
 
 def test_a_kind_of_gpu_that_no_node_has_is_refused_with_those_there_are(monkeypatch):

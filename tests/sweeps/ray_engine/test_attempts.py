@@ -145,7 +145,7 @@ FAULT = End(TrialStatus.FAILED, reason="CUDA error: launch failure", kind="devic
 def faults(attempts, monkeypatch, number, *, others=True):
     """So many trials whose first attempts fail on n1, one after the other."""
     monkeypatch.setattr(
-        module, "can_run", lambda needs, workers=1, without=(): others or "n1" not in without
+        module, "can_run", lambda resources, without=(): others or "n1" not in without
     )
     for tune_id in map(str, range(number)):
         attempts._again.clear()
@@ -202,7 +202,7 @@ def test_a_trial_whose_nodes_have_left_is_placed_anew(attempts, monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     faults(attempts, monkeypatch, 1)
     attempts.next("b")
-    monkeypatch.setattr(module, "can_run", lambda needs, n=1, without=(): not without)
+    monkeypatch.setattr(module, "can_run", lambda resources, without=(): not without)
     attempts.check()
     now[0] += module.WARN_SECONDS
     with pytest.raises(module.Unplaced):
