@@ -15,6 +15,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ FILE = "checkpoint"
 """The name of the file; that of the best weights begins with it."""
 Content = dict[str, Any]
 """Tensors and plain values."""
+Taken = tuple[tuple[int, int], float]
+"""The position of a state, (finished models, steps of the current one), and the time of it."""
 ENDING_SECONDS = 5.0  # for an older state on its way, when the node goes
 CLEAR_SECONDS = 30.0  # for one on its way, when none is needed any more
 
@@ -43,6 +46,28 @@ class Best(NamedTuple):
 
     step: int  # of the current model, at which they were the best
     content: Callable[[], Content]  # called when they have changed
+
+
+class Saved(NamedTuple):
+    """A state in the storage."""
+
+    position: tuple[int, int]  # finished models, steps of the current one
+    age: float  # seconds
+
+
+@dataclass(frozen=True)
+class Leave:
+    """How a trial leaves before its end."""
+
+    wished: bool  # to go on with more workers; else a node of its goes
+    state: Saved | None  # the last one that this attempt has saved, if any
+
+    @property
+    def text(self) -> str:
+        """`checkpoint of step 27, 0.0 s old`."""
+        if self.state is None:
+            return "no checkpoint could be written"
+        return f"checkpoint of step {self.state.position[1]}, {self.state.age:.1f} s old"
 
 
 class Checkpoints:
@@ -68,7 +93,8 @@ class Checkpoints:
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
         self._wait, self._require, self._notice, self._wish = wait, require, notice, wish
-        self.elastic, self.leaving = elastic, False
+        self.elastic = elastic
+        self.leaving: Leave | None = None  # once the trial ends early
         self._is_here = self.is_local and _one_disk(Path(self.root), Path(tempfile.gettempdir()))
         self._upload, self._late = Upload(clock), threading.Event()
         # Trials begin together, and would upload together. No number of a trial depends on it.
@@ -77,9 +103,7 @@ class Checkpoints:
         self._since = clock()
         self._cost = 0.0  # seconds that the trial waited for the last one
         self._best = ""  # name of the file of the best weights
-        self._saved: tuple[int, float] | None = None  # step and time of the state in the storage
-        self.last: tuple[int, float] | None = None
-        """When the trial is leaving: `saved` of the worker that writes."""
+        self._saved: Taken | None = None  # the state in the storage
         if not self._is_here:
             _remove_left()
 
@@ -106,21 +130,25 @@ class Checkpoints:
         """Whether the trial should leave once its state is saved."""
         return self._wish()
 
-    def leave(self, *, only_at: int | None = None) -> None:
-        """The trial leaves with what is saved, where `only_at` is given only if that is of this
-        step: it goes on else, as no wish is worth lost work."""
-        self.leaving = only_at is None or bool(self.last and self.last[0] == only_at)
-        if not self.leaving:
+    def leave(self, state: Saved | None) -> None:
+        """The trial leaves, as its node goes. `state` is `saved` of the worker that writes."""
+        self.leaving = Leave(wished=False, state=state)
+
+    def leave_on_wish(self, state: Saved | None, position: tuple[int, int]) -> None:
+        """The trial leaves if `state`, as in `leave`, is that of its current `position`. Otherwise
+        it goes on and heeds no further wish, as none is worth lost work."""
+        if state and state.position == position:
+            self.leaving = Leave(wished=True, state=state)
+        else:
             self._wish = lambda: False
 
     @property
-    def saved(self) -> tuple[int, float] | None:
-        """The step of the state in the storage, if this attempt has written it, and its age in
-        seconds."""
+    def saved(self) -> Saved | None:
+        """The state in the storage, if this attempt has written it."""
         if self._saved is None:
             return None
-        step, taken = self._saved
-        return step, self.clock() - taken
+        position, taken = self._saved
+        return Saved(position, self.clock() - taken)
 
     def save(
         self, content: Content, position: tuple[int, int], *, best: Best | None = None
@@ -139,7 +167,7 @@ class Checkpoints:
         name = f"{FILE}.best-{position[0]:03}-{best.step:09}" if best else ""
         with self._not_fatal():
             changed = best.content() if best and name != self._best else None
-            self._write(content, name, changed, (position[1], before))
+            self._write(content, name, changed, (position, before))
         self._since = self.clock()
         self._cost = self._since - before
         self._stretch = self._next_stretch()
@@ -199,12 +227,9 @@ class Checkpoints:
         self._late.set()
         self._upload = Upload(self.clock)
 
-    def _write(
-        self, content: Content, best_name: str, best: Content | None, taken: tuple[int, float]
-    ) -> None:
+    def _write(self, content: Content, best_name: str, best: Content | None, taken: Taken) -> None:
         """Writes the best weights, if changed, and then the checkpoint, which names them: at once
-        to a storage on this disk, else to the node's disk, and from there behind the trial. `taken`
-        are the step and the time of the state."""
+        to a storage on this disk, else to the node's disk, and from there behind the trial."""
         size = _num_bytes(content) + _num_bytes(best)
         if refusal := self._refusal(size):
             logger.warning("no checkpoint: %s", refusal)
@@ -236,7 +261,7 @@ class Checkpoints:
         node: Path,
         names: tuple[str, ...],
         best_name: str,
-        taken: tuple[int, float],
+        taken: Taken,
         late: threading.Event,
     ) -> None:
         """Brings files from the node's disk to the storage, unless it is `late` by then."""
@@ -268,7 +293,7 @@ class Checkpoints:
             with contextlib.suppress(Exception):
                 self.fs.rm_file(unfinished)
 
-    def _written(self, best_name: str, taken: tuple[int, float]) -> None:
+    def _written(self, best_name: str, taken: Taken) -> None:
         """The new state counts: the files of the old one go."""
         self._best, self._saved = best_name, taken
         self._remove(kept=(FILE, best_name))

@@ -65,6 +65,7 @@ class TrialState:
         """Writes a checkpoint if one is due, of the model in training or between two models. After
         the notice of a worker's node all workers are leaving, after a wish if it is written."""
         step, checkpoints = model.loop.step if model else 0, self._checkpoints
+        position = len(self.models), step
         if checkpoints is None or (model and not step):
             return
         rank, _ = distributed.world()
@@ -91,13 +92,16 @@ class TrialState:
             }
             # As JSON, which can be read without executing code.
             content["facts"] = json.dumps(facts | ({"model": shared} if shared else {}))
-            checkpoints.save(content, (len(self.models), step), best=best)
+            checkpoints.save(content, position, best=best)
             if leaving:
                 checkpoints.finish(LEAVING_SECONDS)
         if leaving:
             # Until it is in the storage, all are needed.
-            checkpoints.last = distributed.gather(checkpoints.saved)[0]
-            checkpoints.leave(only_at=None if noticed else step)
+            saved = distributed.gather(checkpoints.saved)[0]
+            if noticed:
+                checkpoints.leave(saved)
+            else:
+                checkpoints.leave_on_wish(saved, position)
 
     def _restore(self, checkpoints: Checkpoints) -> None:
         """Reads the checkpoint, if every worker can read it and it is of this trial as it would run

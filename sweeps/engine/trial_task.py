@@ -19,7 +19,7 @@ import torch
 
 from rank_core import distributed
 from rank_core.checkpoints import Cadence
-from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.checkpoints.checkpoint import Checkpoints, Leave
 from rank_core.checkpoints.weights import WEIGHTS, stored_cell
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
@@ -66,7 +66,7 @@ class End:
     reason: str = ""
     kind: FailureKind = "error"
     traceback: str = ""
-    saved: str = ""  # the checkpoint with which it left on a notice
+    left: Leave | None = None  # how it left on a notice or a wish
     process: str = ""  # the engine's id of the process that failed; empty: the trial's own
     host: str = field(default_factory=socket.gethostname)  # of the process that made the report
 
@@ -75,7 +75,12 @@ News = Progress | End
 
 
 class Leaves(Exception):
-    """A trial ends on a notice, as its node goes soon; it has saved its state where it could."""
+    """A trial ends on a notice, as its node goes soon, or on a wish. It has saved its state where
+    it could."""
+
+    def __init__(self, leave: Leave) -> None:
+        super().__init__(leave.text)
+        self.leave = leave
 
 
 def no_notice() -> bool:
@@ -125,8 +130,9 @@ def end_of(error: Exception) -> End:
     if isinstance(error, BadInput):
         return End(TrialStatus.FAILED, reason=str(error) or reason_of(error))
     if isinstance(error, Leaves):
-        reason = f"its node is going; {error}"
-        return End(TrialStatus.FAILED, reason=reason, kind="node lost", saved=str(error))
+        why = "room for more workers" if error.leave.wished else "its node is going"
+        reason = f"{why}; {error}"
+        return End(TrialStatus.FAILED, reason=reason, kind="node lost", left=error.leave)
     reason = reason_of(error)
     kind = kind_of_reason(reason)
     if kind == "device":
@@ -178,7 +184,7 @@ def compute(
             reports.add(news, write=rank == 0)
             yield news
             if checkpoints and checkpoints.leaving:
-                raise Leaves(_last(checkpoints.last))
+                raise Leaves(checkpoints.leaving)
     except Diverged:
         if checkpoints and rank == 0:
             checkpoints.clear()  # never runs again
@@ -197,13 +203,6 @@ def _run(
     sharing = exchanged(SharedVectors(task.storage)) if task.shares_vectors else nullcontext()
     with sharing:
         yield from run_trial(task.config, workdir, checkpoints=checkpoints, start=start)
-
-
-def _last(saved: tuple[int, float] | None) -> str:
-    """`checkpoint of step 27, 0.0 s old`."""
-    if saved is None:
-        return "no checkpoint could be written"
-    return f"checkpoint of step {saved[0]}, {saved[1]:.1f} s old"
 
 
 def _start(config: TrialConfig, records: Records, folder: Path) -> Path | None:

@@ -336,10 +336,10 @@ class Attempts:
             attempt.settled = True
             self._proved.add(node_of(attempt.actor)[0])
             self.events.ended(attempt.trial, report)
-        elif attempt.grows and report.saved:
+        elif report.left and report.left.wished:
             attempt.settled = True
             self._again.appendleft((0.0, attempt.trial))
-            self.events.resized(attempt.trial, f"room for more workers; {report.saved}")
+            self.events.resized(attempt.trial, f"room for more workers; {report.left.text}")
         else:
             self._fail(attempt, report)
 

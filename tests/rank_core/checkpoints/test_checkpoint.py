@@ -265,9 +265,20 @@ def test_a_notice_brings_the_state_of_the_next_step_to_the_storage(tmp_path, far
     threading.Timer(0.1, far.set).start()
     checkpoints.save(content(2), (0, 2))
     assert moved_on(checkpoints)
-    assert last(uri) == ("step 2",) and checkpoints.saved[0] == 2 and checkpoints.saved[1] < 60
-    checkpoints.leaving = True
+    assert last(uri) == ("step 2",) and checkpoints.saved.position == (0, 2)
+    assert checkpoints.saved.age < 60
+    checkpoints.leave(checkpoints.saved)
+    assert checkpoints.leaving.text.startswith("checkpoint of step 2, ")
     assert not checkpoints.due(3)
+
+
+@pytest.mark.parametrize(("position", "leaves"), [((0, 2), True), ((1, 2), False), ((0, 3), False)])
+def test_a_trial_leaves_on_a_wish_only_with_the_state_of_its_own_fold(tmp_path, position, leaves):
+    """The second step of the next fold is not that of the last one."""
+    checkpoints = Checkpoints(str(tmp_path / "t"), EVERY_STEP, wish=lambda: True)
+    checkpoints.save(content(1), (0, 2))
+    checkpoints.leave_on_wish(checkpoints.saved, position)
+    assert (bool(checkpoints.leaving), checkpoints.wished) == (leaves, leaves)
 
 
 def test_a_storage_elsewhere_that_fails_leaves_the_last_checkpoint(

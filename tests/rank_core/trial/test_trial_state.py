@@ -196,7 +196,7 @@ def test_a_trial_leaves_on_a_wish_only_with_its_state(
     left = []
     for news in run_trial(config, tmp_path / "w", checkpoints=checkpoints):
         if checkpoints.leaving:
-            left.append((news.step, checkpoints.last[0]))
+            left.append((news.step, checkpoints.leaving.state.position[1]))
             break
     if room:
         [(step, saved)] = left

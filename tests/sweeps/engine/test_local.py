@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from rank_core.checkpoints.checkpoint import Leave, Saved
 from rank_core.errors import BadInput
 from rank_core.trial.trial import Progress
 from sweeps.engine import EngineLost, local
@@ -120,7 +121,7 @@ def test_sigterm_lets_a_trial_save_its_state_before_it_interrupts(run, heeded_si
         signal.raise_signal(signal.SIGTERM)
         noticed.append(notice())
         yield Progress(7, 9, (), None)
-        yield end_of(Leaves("checkpoint of step 7"))
+        yield end_of(Leaves(Leave(wished=False, state=Saved((0, 7), 0.0))))
 
     with pytest.raises(KeyboardInterrupt):
         run(attempt)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import NodeDiedError, OutOfMemoryError
 
+from rank_core.checkpoints.checkpoint import Leave, Saved
 from rank_core.trial.trial import Progress
-from sweeps.engine.trial_task import End
+from sweeps.engine.trial_task import End, Leaves, end_of
 from sweeps.forecast.forecast import TrialEstimate
 from sweeps.launch.budget_limit import BudgetLimit
 from sweeps.ray_engine import attempts as module
@@ -299,6 +300,12 @@ def formed(attempts, tune_id):
     return trial, attempts.live[tune_id].workers
 
 
+def leaves(attempts, tune_id, *, wished=True):
+    """At its next checkpoint."""
+    attempts.reported(tune_id, end_of(Leaves(Leave(wished, Saved((0, 9), 0.0)))))
+    attempts.completed(tune_id)
+
+
 def test_a_group_has_as_many_workers_as_there_are_and_never_waits_for_those_of_others(
     attempts, nodes_of
 ):
@@ -341,15 +348,25 @@ def test_a_group_leaves_at_a_checkpoint_for_room_that_stays_free(attempts, nodes
     for _ in range(3):
         nodes_of(1, 1, after=module.GROW_SECONDS)
     assert attempts.asked == ["a"]
-    end = End(TrialStatus.FAILED, reason="x", kind="node lost", saved="checkpoint of step 9")
-    attempts.reported("a", end)
-    attempts.completed("a")
+    leaves(attempts, "a")
     assert not failures(attempts) and attempts.events.search.told == []
     assert formed(attempts, "b") == (trial, 2)
     ended = state(attempts, trial)
     assert (ended.num_attempts, ended.status) == (1, "running")
     assert ended.attempts[0].status == "resized"
-    assert ended.attempts[0].reason == "room for more workers; checkpoint of step 9"
+    assert ended.attempts[0].reason == "room for more workers; checkpoint of step 9, 0.0 s old"
+
+
+def test_a_drained_group_that_was_asked_to_leave_is_a_failure(attempts, nodes_of):
+    """Its node ends it, with a state or without one; it is no further attempt only on its wish."""
+    nodes_of(1)
+    trial, _ = formed(attempts, "a")
+    for _ in range(3):
+        nodes_of(1, 1, after=module.GROW_SECONDS)
+    assert attempts.asked == ["a"]
+    leaves(attempts, "a", wished=False)
+    assert state(attempts, trial).attempts[0].status == "failed"
+    assert [failure.kind for failure in failures(attempts)] == ["node lost"]
 
 
 def test_a_group_has_no_workers_on_a_node_where_its_trial_has_failed(attempts, nodes_of):
