@@ -1,18 +1,19 @@
 """The attempts of a sweep's trials: the running ones, and those that run again."""
 
+import math
 import time
-from collections import deque
-from collections.abc import Collection, Sequence
+from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from rank_core.models import model_class
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import End, News
-from sweeps.plan.options import cluster_address
+from sweeps.plan.options import MOST_WORKERS, cluster_address
 from sweeps.plan.plan import Trial
-from sweeps.plan.resources import Node, Resources
+from sweeps.plan.resources import Resources
 from sweeps.ray_engine.cluster import (
     can_run,
     free_groups,
@@ -33,6 +34,9 @@ CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
 TELL_SECONDS = 10.0  # that a trial waits for its workers before it is said for what
 GROW_SECONDS = 30.0  # that room for more workers stays free before a group leaves for it
+WISH_SECONDS = 300.0  # for a group that was asked to leave, before others are asked
+FREE_SECONDS = 10.0  # for Ray to free the workers of a trial that has ended
+PREPARE_SECONDS = 10.0  # before a trial that met a node that prepares is placed again
 SICK_TRIALS = 3  # different ones that fail on a node before it is left out
 FAULTS_OF_NODES = ("device", "process died", "host memory")
 """Kinds of failure that another node may not have."""
@@ -64,7 +68,23 @@ class _Attempt:
     waits: float | None = None  # since when for its workers
     begun: bool = False
     settled: bool = False  # it has reported its end
-    grows: bool = False  # it was asked to go on with more workers
+    room: float | None = None  # since when for more workers
+    asked: float | None = None  # when to go on with more workers
+
+    def waits_or_leaves(self, now: float) -> bool:
+        """Whether it waits for its workers, or was just asked to go on with more."""
+        if self.asked is not None and now - self.asked < WISH_SECONDS:
+            return True
+        return not (self.begun or self.settled)
+
+
+@dataclass
+class _Growth:
+    """What a trial has got of more workers, over its attempts."""
+
+    patience: int = 1  # times `GROW_SECONDS` before it leaves for room
+    left_with: int = 0  # workers, when it left for more; 0 once it has begun again
+    at_most: int = MOST_WORKERS  # it has got none of more
 
 
 class Attempts:
@@ -74,8 +94,8 @@ class Attempts:
         self.events, self.resources, self.nodes = events, resources, nodes
         self.needs = resources.needs  # of each worker
         self.wishes: Any = None  # the actor that tells elastic groups to leave
-        self._room: float | None = None  # since when there is room for more workers
-        self._at_most: dict[str, int] = {}  # workers of a trial that has got none of more
+        self._growth: dict[str, _Growth] = defaultdict(_Growth)  # by trial
+        self._changed = -math.inf  # when an attempt was last passed to Tune, or ended
         self._most = resources.slots  # trials at a time for which there are nodes, or may be
         self._here: int | None = None  # those for which there are nodes
         self._fewer = 0  # after faults of memory
@@ -100,9 +120,7 @@ class Attempts:
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
-        if len(self.live) >= self.slots or self._all_prepare():
-            return None
-        if not (workers := self._workers()):
+        if len(self.live) >= self.slots or self._all_prepare() or not self._has_place():
             return None
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
@@ -115,57 +133,73 @@ class Attempts:
             taken = {attempt.slot for attempt in self.live.values()}
             slot = next(number for number in count() if number not in taken)
             avoids = self._avoided(trial)
-            workers = self._of_trial(trial, workers, avoids)
-            self.live[tune_id] = _Attempt(trial, slot, workers, avoids)
+            self.live[tune_id] = _Attempt(trial, slot, self._workers(trial, avoids), avoids)
+            self._changed = time.monotonic()
             self.events.screen.launched(trial)
         return trial
 
-    def _workers(self) -> int:
-        """The workers of the next trial, as many as there is room for; 0 if it has to wait for
-        those that run."""
+    def _room(self, avoids: frozenset[str]) -> int:
+        """The workers for which there is room now on all nodes but these: beside those of other
+        trials, of which some may still wait for theirs, and beside what others run there."""
+        live, never = self.live.values(), self.nodes.waiting.keys()
+        there = sum(one.workers for one in live if avoids <= one.avoids | never)
+        waiting = sum(one.workers for one in live if not (one.begun or one.settled))
+        held = self.resources.workers(living_nodes(avoids))
+        return max(0, min(held - there, free_workers(self.needs, avoids) - waiting))
+
+    def _has_place(self) -> bool:
+        """Whether a further trial has a place beside those of this sweep, now or on nodes that may
+        join. It waits for what others use of it."""
+        resources, avoids = self.resources, self.nodes.without_trials
+        if not resources.min_workers:
+            return True
+        nodes, least, room = living_nodes(avoids), resources.least, self._room(avoids)
+        left = resources.workers(nodes) - sum(one.workers for one in self.live.values())
+        # Ray frees the workers of a trial a moment after its end.
+        if room < min(left, resources.num_workers) and self._since_change() < FREE_SECONDS:
+            return False
+        may_join = max(0, self._most - resources.fit(nodes)) * least
+        return max(room, left + may_join) >= least
+
+    def _since_change(self) -> float:
+        """The seconds since the last attempt began to wait, or ended."""
+        return time.monotonic() - self._changed
+
+    def _workers(self, trial: Trial, avoids: frozenset[str]) -> int:
+        """The workers of a trial's next attempt: as many as there is room for. It waits for the
+        fewest alone, of other jobs or of an autoscaler."""
         resources = self.resources
         if not resources.min_workers:
             return resources.num_workers
-        nodes, least = living_nodes(self.nodes.without_trials), resources.least
-        if (free := self._free(nodes)) >= least:
-            return min(free, resources.num_workers)
-        # Where nodes may join, it waits for the fewest.
-        may_join = max(0, self._most - resources.fit(nodes)) * least
-        return least if free + may_join >= least else 0
-
-    def _of_trial(self, trial: Trial, workers: int, avoids: Collection[str]) -> int:
-        """So many workers, or fewer where the nodes that a trial may use hold fewer."""
-        if not self.resources.min_workers:
-            return workers
-        room = self._free(living_nodes(avoids))
-        return max(self.resources.least, min(workers, room, self._at_most.get(trial.name, workers)))
-
-    def _free(self, nodes: Sequence[Node]) -> int:
-        """The workers for which nodes have room beside those of running trials."""
-        return self.resources.workers(nodes) - sum(one.workers for one in self.live.values())
+        room = self._room(avoids | self.nodes.waiting.keys())
+        most = min(room, resources.num_workers, self._growth[trial.name].at_most)
+        return max(resources.least, most)
 
     def _grow(self, now: float) -> None:
         """Asks the smallest group to go on with more workers, where room for them has been free for
         a while: no trial waits for it. One after the other, as each may take all of it."""
-        small = {}
-        if not any(attempt.grows or not attempt.begun for attempt in self.live.values()):
-            small = {key: one.workers for key, one in self.live.items() if self._may_grow(one)}
-        if not small:
-            self._room = None
-            return
-        self._room = self._room or now
-        if now - self._room >= GROW_SECONDS:
-            attempt = self.live[tune_id := min(small, key=small.__getitem__)]
-            attempt.grows, self._room = True, None
-            self._at_most.pop(attempt.trial.name, None)
+        busy = any(one.waits_or_leaves(now) for one in self.live.values())
+        ready = []
+        for tune_id, one in self.live.items():
+            if busy or not self._may_grow(one):
+                one.room = None
+                continue
+            one.room = now if one.room is None else one.room
+            if now - one.room >= GROW_SECONDS * self._growth[one.trial.name].patience:
+                ready.append((one.workers, tune_id))
+        if ready:
+            _, tune_id = min(ready)
+            self.live[tune_id].asked = now
             self.wishes.ask.remote(tune_id)
 
     def _may_grow(self, attempt: _Attempt) -> bool:
-        """Whether there is room for a larger group on nodes that its trial may use."""
-        if attempt.settled or attempt.workers >= self.resources.num_workers:
+        """Whether there is room for a larger group, which can leave for it and has not been asked.
+        One that does not leave is not asked again."""
+        if attempt.settled or attempt.asked or attempt.workers >= self.resources.num_workers:
             return False
-        avoided = self._avoided(attempt.trial)
-        return self._free(living_nodes(avoided)) > 0 and free_workers(self.needs, avoided) > 0
+        if not (self.nodes.checkpoint.minutes and _saves(attempt.trial)):
+            return False
+        return self._room(self._avoided(attempt.trial) | self.nodes.waiting.keys()) > 0
 
     def _all_prepare(self) -> bool:
         """Whether all nodes that can run a trial still prepare their inputs."""
@@ -173,12 +207,12 @@ class Attempts:
         return bool(self.nodes.waiting) and not can_run(self.resources, without)
 
     def _avoided(self, trial: Trial) -> frozenset[str]:
-        """The nodes that get no trial now, and those on which this one has failed while others can
-        run it."""
-        failed, without = self._failed_on.get(trial.name, set()), self.nodes.without_trials
-        if failed and can_run(self.resources, failed | without):
-            return without | failed
-        return without
+        """The nodes that cannot work, and those on which this trial has failed while others can run
+        it. One that still prepares refuses a trial itself: to avoid it would be for good."""
+        failed, unfit = self._failed_on.get(trial.name, set()), frozenset(self.nodes.unfit)
+        if failed and can_run(self.resources, failed | self.nodes.without_trials):
+            return unfit | failed
+        return unfit
 
     def _note_fault(self, trial: Trial, node: str) -> None:
         """Leaves a node out where several trials have failed and none has ended."""
@@ -292,16 +326,18 @@ class Attempts:
         """Its group got no workers in all its time: the trial waits again, behind the others, and
         for fewer where it needs fewer: others may use the cluster."""
         attempt = self.live[tune_id]
-        self._at_most[attempt.trial.name] = max(self.resources.least, attempt.workers // 2)
+        growth, workers = self._growth[attempt.trial.name], attempt.workers
+        fewer = growth.left_with if 0 < growth.left_with < workers else workers // 2
+        growth.at_most = max(self.resources.least, fewer)
         self._wait_again(attempt)
 
-    def _wait_again(self, attempt: _Attempt) -> None:
+    def _wait_again(self, attempt: _Attempt, seconds: float = 0.0) -> None:
         attempt.settled = True
-        self._again.append((0.0, attempt.trial))
+        self._again.append((time.monotonic() + seconds, attempt.trial))
 
     def unfit(self, tune_id: str, report: Unfit) -> None:
         """Its process is on a node that cannot work, or not yet: the trial waits for another."""
-        self._wait_again(self.live[tune_id])
+        self._wait_again(self.live[tune_id], PREPARE_SECONDS if report.for_now else 0.0)
         if report.for_now:
             what = f"waiting until {report.host} has prepared its inputs"
             self.events.screen.waits(self.live[tune_id].trial, what)
@@ -313,6 +349,10 @@ class Attempts:
         if not attempt.begun:
             attempt.begun, attempt.waits = True, None
             self.events.started(attempt.trial, attempt.workers)
+            growth = self._growth[attempt.trial.name]
+            if growth.left_with:  # if for nothing, it waits twice as long before the next time
+                more = attempt.workers > growth.left_with
+                growth.patience, growth.left_with = 1 if more else 2 * growth.patience, 0
             if self.resources.min_workers:
                 on = f"on {numbered(attempt.workers, 'worker')}"
                 self.events.screen.tell(on, attempt.trial)
@@ -339,6 +379,8 @@ class Attempts:
         elif report.left and report.left.wished:
             attempt.settled = True
             self._again.appendleft((0.0, attempt.trial))
+            self._growth[attempt.trial.name].left_with = attempt.workers
+            self._growth[attempt.trial.name].at_most = MOST_WORKERS
             self.events.resized(attempt.trial, f"room for more workers; {report.left.text}")
         else:
             self._fail(attempt, report)
@@ -350,7 +392,7 @@ class Attempts:
             self._begin(attempt)
             end = End(TrialStatus.FAILED, reason="the trial ended without a result", host="")
             self._fail(attempt, end)
-        del self.live[tune_id]  # last: Ray may not answer in between
+        self._gone(tune_id)  # last: Ray may not answer in between
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
         """Its process or node is lost."""
@@ -359,18 +401,22 @@ class Attempts:
         if not attempt.settled:
             self._begin(attempt)  # it died before it began
             self._fail(attempt, _death(error))
-        del self.live[tune_id]  # last: Ray may not answer in between
+        self._gone(tune_id)  # last: Ray may not answer in between
+
+    def _gone(self, tune_id: str) -> _Attempt:
+        self._changed = time.monotonic()
+        return self.live.pop(tune_id)
 
     def unlaunched(self, tune_id: str) -> None:
         """Its process could not start it, which does not count as an attempt."""
-        self._again.append((0.0, self.live.pop(tune_id).trial))
+        self._again.append((0.0, self._gone(tune_id).trial))
 
     def interrupt(self, error: Exception) -> None:
         """Tune itself has failed: running trials run again; an attempt is counted for those whose
         process died. Ray's memory monitor ends Tune this way without naming the killed process."""
         memory = kind_of_error(error) == "host memory"
         for tune_id in list(self.live):
-            attempt = self.live.pop(tune_id)
+            attempt = self._gone(tune_id)
             if attempt.settled:
                 continue
             # Only the trial whose process is gone has used up an attempt; the others are victims of
@@ -418,6 +464,12 @@ def _place(actor: str) -> tuple[str, str]:
     node, _ = node_of(actor)
     host = hosts().get(node, "") if node else ""
     return host, f"{host} ({node[:8]})" if node else ""
+
+
+def _saves(trial: Trial) -> bool:
+    """Whether a trial writes checkpoints, as one that trains does."""
+    config = trial.config
+    return model_class(config.model.name).trains and config.training.num_epochs > 0
 
 
 def _death(error: Exception | None) -> End:

@@ -334,7 +334,9 @@ def hosts() -> dict[str, str]:
 
 def free_workers(needs: Mapping[str, float], unfit: Collection[str] = ()) -> int:
     """The workers for which living nodes, but for the `unfit`, have free resources now, also beside
-    what others run on the cluster."""
+    what others run on the cluster. A client, which cannot know, gets those of empty nodes."""
+    if ray.util.client.ray.is_connected():
+        return sum(workers_on(node, needs) for node in living_nodes(unfit))
     # The public sum over all nodes has parts of nodes in it that hold no worker.
     from ray._private.state import available_resources_per_node
 

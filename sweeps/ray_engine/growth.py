@@ -32,12 +32,11 @@ class Wishes:
 
 
 def start_wishes() -> Any:
-    """The actor, beside the driver; it ends with the last handle of it."""
+    """The actor, beside the driver. It ends with this handle of it: those that others look up by
+    its name do not keep it."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor: Any = ray.remote(Wishes)
-    return actor.options(
-        name=ACTOR, get_if_exists=True, num_cpus=0, max_restarts=-1, scheduling_strategy=here
-    ).remote()
+    return actor.options(name=ACTOR, num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
 
 def notice_of_growth(attempt: str) -> Callable[[], bool]:
@@ -45,10 +44,11 @@ def notice_of_growth(attempt: str) -> Callable[[], bool]:
     notice = threading.Event()
 
     def look() -> None:
-        with suppress(RayError, ValueError):  # without its driver nobody asks
-            while not ray.get(ray.get_actor(ACTOR).asked.remote(attempt)):
-                time.sleep(LOOK_SECONDS)
-            notice.set()
+        while not notice.is_set():
+            with suppress(RayError, ValueError):  # while it does not run, nobody asks
+                if ray.get(ray.get_actor(ACTOR).asked.remote(attempt)):
+                    notice.set()
+            time.sleep(LOOK_SECONDS)
 
     threading.Thread(target=look, daemon=True, name="growth").start()
     return notice.is_set

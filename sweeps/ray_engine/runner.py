@@ -169,6 +169,7 @@ def run_on_slots(events: TrialEvents, options: Options, resources: Resources, no
         if isinstance(error, NoNode):
             deaths += 1
             _start_again(error, deaths, options, events)
+            attempts.wishes = None  # it went with the old one
             continue
         gc.collect()  # ends the processes of the failed Tuner
         breakdowns += 1
@@ -204,7 +205,7 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     run = run_in_tune if resources.num_workers == 1 else run_in_train
     if resources.num_workers > 1:
         free_groups(of_dead=False)  # those of an earlier Tuner
-    if resources.min_workers:
+    if resources.min_workers and attempts.wishes is None:
         attempts.wishes = start_wishes()
     turn = Turn(attempts)
     search = _Search(turn, options, resources)
@@ -418,6 +419,7 @@ class _Search(_Adapter, Searcher):
                     "contents": contents_of(trial.cell.inputs),
                     "slot": attempt.slot,
                     "avoid": sorted(attempt.avoids),
+                    "prepare": sorted(nodes.waiting),
                 }
             # None: not now. Tune asks again.
             return Searcher.FINISHED if attempts.over else None

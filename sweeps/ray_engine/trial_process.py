@@ -113,11 +113,14 @@ def run_in_train(config: dict[str, Any]) -> None:
         notice_of_node()  # which takes a moment to know
     callbacks = [TuneReportCallback()]
     resources, workers = config["resources"], config["workers"]
-    waits = WAIT_SECONDS if workers == resources.least else MORE_SECONDS
+    # A group avoids the nodes that prepare, but not for good: of a longer wait, others may leave.
+    avoid = [*config["avoid"], *config["prepare"]]
+    long = workers == resources.least and not config["prepare"]
+    waits = WAIT_SECONDS if long else MORE_SECONDS
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(waits / (START_TRIES + 1))
     group = replace(resources, num_workers=workers)
     try:
-        run_group(_train_worker, config, group, name, callbacks, avoid=config["avoid"])
+        run_group(_train_worker, config, group, name, callbacks, avoid=avoid)
     except Exception as error:  # Ray Train has several classes
         cause = getattr(error, "controller_failure", error)
         waited = type(cause).__name__ == "WorkerGroupStartupTimeoutError"  # Ray's own, not public

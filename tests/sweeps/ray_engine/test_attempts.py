@@ -14,6 +14,7 @@ from sweeps.forecast.forecast import TrialEstimate
 from sweeps.launch.budget_limit import BudgetLimit
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
+from sweeps.ray_engine.nodes import CheckpointLoad, Unfit
 from sweeps.store import records
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
@@ -270,6 +271,7 @@ def nodes_of(attempts, monkeypatch):
     """Groups of 1 to 4 workers of a core; `nodes_of(2, 1)` is a cluster of nodes with these."""
     attempts.resources = replace(SLOTS, num_workers=4, min_workers=1, slots=9)
     attempts._most, now = 9, [1000.0]
+    attempts.nodes.checkpoint = CheckpointLoad(minutes=5.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(module, "free_groups", lambda of_dead: 0)
 
@@ -282,9 +284,20 @@ def nodes_of(attempts, monkeypatch):
 
         monkeypatch.setattr(module, "living_nodes", living_nodes)
         monkeypatch.setattr(module, "slots_now", lambda resources, unfit=(): (slots, slots))
-        taken = sum(attempt.workers for attempt in attempts.live.values())
-        left = max(0, sum(cores) - taken) if free is None else free
-        monkeypatch.setattr(module, "free_workers", lambda needs, unfit: left)
+
+        def free_workers(needs, unfit=()):
+            """Where groups that have begun fill the nodes in order; else what is `free`."""
+            if free is not None:
+                return free
+            left = {name: node["CPU"] for name, node in nodes.items()}
+            for attempt in attempts.live.values():
+                workers = attempt.workers if attempt.begun else 0
+                for name in (name for name in nodes if name not in attempt.avoids):
+                    taken = min(workers, left[name])
+                    left[name], workers = left[name] - taken, workers - taken
+            return int(sum(number for name, number in left.items() if name not in unfit))
+
+        monkeypatch.setattr(module, "free_workers", free_workers)
         now[0] += after
         attempts.check()
 
@@ -384,12 +397,132 @@ def test_a_group_has_no_workers_on_a_node_where_its_trial_has_failed(attempts, n
     assert attempts.asked == ["b"]
 
 
+def free_for(attempts, nodes_of, *cores, seconds, **free):
+    """Checks while so many workers' room is free, for some seconds; how often a group was asked."""
+    before = len(attempts.asked)
+    for _ in range(int(seconds / module.CHECK_SECONDS)):
+        nodes_of(*cores, after=module.CHECK_SECONDS, **free)
+    return len(attempts.asked) - before
+
+
+def test_a_group_asks_only_for_what_another_job_leaves_free(attempts, nodes_of):
+    """Of 8 cores another job has 5, and then 4; for the fewest it waits for them."""
+    nodes_of(8, free=3)
+    assert formed(attempts, "a")[1] == 3
+    nodes_of(8, free=1, after=module.CHECK_SECONDS)
+    assert free_for(attempts, nodes_of, 8, free=1, seconds=module.GROW_SECONDS) == 1
+    leaves(attempts, "a")
+    nodes_of(8, free=4, after=module.FREE_SECONDS)
+    assert formed(attempts, "b")[1] == 4
+    nodes_of(8, free=0, after=module.FREE_SECONDS)
+    begin(attempts, "c")
+    assert attempts.live["c"].workers == 1
+
+
+def test_a_group_that_has_left_for_nothing_waits_twice_as_long_before_the_next_time(
+    attempts, nodes_of
+):
+    nodes_of(8, free=2)
+    trial, workers = formed(attempts, "0")
+    for number in range(3):
+        wait = module.GROW_SECONDS * 2**number
+        assert free_for(attempts, nodes_of, 8, free=1, seconds=wait) == 0
+        assert free_for(attempts, nodes_of, 8, free=1, seconds=2 * module.CHECK_SECONDS) == 1
+        leaves(attempts, str(number))
+        nodes_of(8, free=3, after=module.FREE_SECONDS)
+        begin(attempts, "in vain")
+        assert attempts.live["in vain"].workers == 3
+        attempts.got_no_workers("in vain")  # another job was faster
+        attempts.completed("in vain")
+        nodes_of(8, free=2, after=module.FREE_SECONDS)
+        assert formed(attempts, str(number + 1)) == (trial, workers)
+    assert free_for(attempts, nodes_of, 8, free=2, seconds=9 * module.GROW_SECONDS) == 1
+    leaves(attempts, "3")
+    nodes_of(8, free=4, after=module.FREE_SECONDS)
+    formed(attempts, "more")
+    assert attempts._growth[trial.name].patience == 1
+
+
+def test_the_next_trial_waits_a_moment_for_the_workers_of_the_last_one(attempts, nodes_of):
+    nodes_of(4)
+    formed(attempts, "a")
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
+    attempts.completed("a")
+    nodes_of(4, free=1, after=module.CHECK_SECONDS)  # Ray has freed one so far
+    assert attempts.next("b") is None
+    nodes_of(4, free=4)
+    assert formed(attempts, "b")[1] == 4
+
+
+def test_a_group_that_does_not_leave_holds_up_no_other(attempts, nodes_of):
+    attempts.resources = replace(attempts.resources, num_workers=2, cpus=0.9)
+    nodes_of(1)
+    formed(attempts, "a")
+    nodes_of(1, 1, after=module.GROW_SECONDS)
+    assert formed(attempts, "b")[1] == 1
+    wait = module.GROW_SECONDS + 2 * module.CHECK_SECONDS
+    assert free_for(attempts, nodes_of, 1, 1, 1, seconds=wait, free=1) == 1
+    held = module.WISH_SECONDS - 2 * module.CHECK_SECONDS
+    assert free_for(attempts, nodes_of, 1, 1, 1, seconds=held, free=1) == 0
+    assert free_for(attempts, nodes_of, 1, 1, 1, seconds=10 * held, free=1) == 1
+    assert attempts.asked == ["a", "b"]
+
+
+@pytest.mark.parametrize("without", ["checkpoints", "training"])
+def test_a_group_that_saves_nothing_is_not_asked_to_leave(attempts, nodes_of, monkeypatch, without):
+    if without == "checkpoints":
+        attempts.nodes.checkpoint = CheckpointLoad(minutes=0.0)
+    else:
+        monkeypatch.setattr(module, "model_class", lambda name: SimpleNamespace(trains=False))
+    nodes_of(1)
+    formed(attempts, "a")
+    assert free_for(attempts, nodes_of, 1, 1, seconds=4 * module.GROW_SECONDS) == 0
+
+
+def test_a_trial_that_avoids_a_node_gets_the_workers_of_another_that_is_free(attempts, nodes_of):
+    """Those of another trial are on the node that it avoids."""
+    nodes_of(4, 4)
+    assert formed(attempts, "a")[1] == formed(attempts, "b")[1] == 4
+    other = attempts.live["b"].trial
+    attempts.reported("b", FAULT)  # on n1, as all processes here
+    attempts.completed("b")
+    assert formed(attempts, "c") == (other, 4)
+
+
+def test_a_trial_that_meets_a_node_that_prepares_avoids_it_only_until_it_is_placed_again(
+    attempts, monkeypatch
+):
+    """It waits a while before that, since it may be placed there again."""
+    now, living = [1000.0], {"n1", "n2"}
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "cluster_address", lambda: "ray://x")
+    monkeypatch.setattr(module, "can_run", lambda resources, out=(): bool(living - {*out}))
+    monkeypatch.setattr(module, "slots_now", lambda resources, out: (len(living - {*out}),) * 2)
+    attempts.nodes.waiting = {"n2": "host-b"}
+    attempts.check()
+    trial = begin(attempts, "a")
+    attempts.unfit("a", Unfit("n2", "host-b", "it prepares its inputs", for_now=True))
+    attempts.completed("a")
+    other = begin(attempts, "b")
+    assert other is not trial
+    attempts.reported("b", End(TrialStatus.DIVERGED, reason="x"))
+    attempts.completed("b")
+    now[0] += module.PREPARE_SECONDS
+    assert attempts.next("c") is trial
+    living.discard("n1")  # is preempted, and n2 is ready
+    attempts.nodes.waiting = {}
+    for _ in range(int(2 * module.WARN_SECONDS / module.CHECK_SECONDS)):
+        now[0] += module.CHECK_SECONDS
+        attempts.check()  # no trial is given up: this one may run on n2
+
+
 def test_a_group_that_gets_no_further_workers_waits_for_fewer(attempts, nodes_of):
     """The others of the cluster may be another job's."""
     nodes_of(4)
     trial = begin(attempts, "a")
     attempts.got_no_workers("a")
     attempts.completed("a")
+    nodes_of(4, after=module.CHECK_SECONDS)
     assert formed(attempts, "b") == (trial, 2)
     assert state(attempts, trial).num_attempts == 1
 

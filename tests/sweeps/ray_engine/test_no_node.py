@@ -1,6 +1,7 @@
 """Where no node is left that can run a trial: this machine's Ray is started again, a cluster is
 waited for, and neither is silent."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +166,25 @@ def test_a_cluster_that_stays_away_ends_the_sweep(broken, monkeypatch):
     monkeypatch.setattr(runner, "cluster_address", lambda: "auto")
     with pytest.raises(EngineLost, match="Ray has died"):
         broken(1)
+
+
+def test_the_actor_of_wishes_is_started_once_for_each_ray(broken, attempts, monkeypatch):
+    """A second handle would not keep it, and the first one would be dropped."""
+    ended = iter([RuntimeError("no placement group"), NoNode("Ray has died"), None])
+    started, run = [], runner._run
+    monkeypatch.setattr(runner, "start_wishes", lambda: started.append(True) or "wishes")
+    monkeypatch.setattr(runner, "free_groups", lambda of_dead: 0)
+    monkeypatch.setattr(runner, "_until_lost", lambda work, turn: None)
+    broken(0)  # in place of what ends a Tuner there
+    numbers = []
+
+    def one(*args):
+        run(*args)
+        numbers.append(len(started))
+        return next(ended)
+
+    monkeypatch.setattr(runner, "_run", one)
+    options = parse([], prog="window_stride.py", description="")
+    elastic = replace(SLOTS, num_workers=2, min_workers=1)
+    runner.run_on_slots(attempts.events, options, elastic, attempts.nodes)
+    assert numbers == [1, 1, 2]
