@@ -11,6 +11,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import ENOUGH_TO_ESTIMATE, TrialNow, cell_lines, counts_text
 from sweeps.plan.next_command import asked_of, copied_from, our_command, resumed
+from sweeps.plan.options import group_size
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, follow_driver
 from sweeps.store.records import Records, State, trial_name
@@ -223,9 +224,9 @@ def _driver(snapshot: Snapshot, now: float) -> str:
 
 def _workers(snapshot: Snapshot) -> str:
     """The range of the workers of a trial, and what running ones have; "" for a number."""
-    typed = str(snapshot.file.flags.get("num_workers", ""))
+    typed = str(snapshot.file.flags.get("num_workers") or 1)
     now = ", ".join(str(trial.workers) for trial in snapshot.trials if trial.workers)
-    return f"{typed} a trial{f'; {now} now' if now else ''}" if "-" in typed else ""
+    return f"{typed} a trial{f'; {now} now' if now else ''}" if group_size(typed)[0] else ""
 
 
 def _counts(snapshot: Snapshot) -> str:
@@ -404,7 +405,7 @@ def _of_set(where: str, folder: str) -> str:
 
 def _now(records: Records, state: State, primary: str) -> TrialNow:
     now = TrialNow(state.cell, state.seed, state.status, state.num_attempts, state.reason)
-    if state.status is TrialStatus.RUNNING:
+    if state.status is TrialStatus.RUNNING and state.attempts[-1].ended is None:
         now = replace(now, workers=state.attempts[-1].workers)
     if damage := records.damage(state, thorough=False):
         return replace(now, status=DAMAGED, reason=f"{state.name}: {damage}")

@@ -217,14 +217,14 @@ def _group_seconds(age: float, num_workers: int, in_group: bool) -> float:
 
 
 def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEstimate, float]]:
-    """Estimates of finished trials with their real times, of the same kind of device and number of
-    threads."""
+    """Estimates of finished trials with their real times on as many workers as they are estimated
+    for, of the same kind of device and number of threads."""
     pairs = []
     finished = (state for state in states if state.status.used and state.cell in known.trials)
     for state in islice(finished, CALIBRATING):
         ran_on = state.facts.get("versions", {})
         if (ran_on.get("device"), ran_on.get("threads")) == (known.device, str(known.threads)):
-            seconds = state.facts["train_seconds"] + state.facts["eval_seconds"]
+            seconds = state.result_seconds(known.num_workers) / known.num_workers
             pairs.append((known.trials[state.cell], seconds))
     return pairs
 

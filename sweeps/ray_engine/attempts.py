@@ -11,7 +11,8 @@ from rank_core.models import model_class
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import End, News
-from sweeps.plan.options import MOST_WORKERS, cluster_address
+from sweeps.plan.flags import MOST_WORKERS
+from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.resources import Resources
 from sweeps.ray_engine.cluster import (

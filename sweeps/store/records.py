@@ -122,13 +122,13 @@ class State:
     def num_attempts(self) -> int:
         """Attempts so far; one for a trial that another sweep has finished. One that goes on with
         more workers is the same."""
-        own = len(self.attempts) - self.num_resized
+        own = len(self.counted_attempts)
         return max(own, int(bool(self.attempts) or self.status.used))
 
     @property
-    def num_resized(self) -> int:
-        """Attempts that another one has continued with more workers."""
-        return sum(attempt.status == RESIZED for attempt in self.attempts)
+    def counted_attempts(self) -> list[Attempt]:
+        """The attempts but those that another one has continued with more workers."""
+        return [attempt for attempt in self.attempts if attempt.status != RESIZED]
 
     def worker_seconds(self, workers: int = 1) -> float:
         """The time of the attempts of this sweep, without one that runs now, times the number of
@@ -147,6 +147,15 @@ class State:
                 seconds = min(seconds, own) if end else own
             total += seconds * (attempt.workers or workers)
         return total
+
+    def result_seconds(self, workers: int) -> float:
+        """The seconds that its result took, times the number of its workers; `workers` where that
+        was not noted, as before 0.5."""
+        end = float(self.facts["train_seconds"] + self.facts["eval_seconds"])
+        rows = self.facts.get("workers") or [{"number": workers, "seconds": 0.0}]
+        ends = [*(row["seconds"] for row in rows[1:]), end]
+        spans = zip(rows, ends, strict=True)
+        return float(sum(row["number"] * (last - row["seconds"]) for row, last in spans))
 
     @property
     def dev(self) -> Mapping[str, float]:
@@ -288,7 +297,7 @@ class Records:
             if self.storage.create(path, _json(asdict(attempt))):
                 break
         self._open[name] = path, attempt
-        return len(state.attempts) + 1 - state.num_resized
+        return len(state.counted_attempts) + 1
 
     def drop_damaged(self, name: str) -> State:
         """Removes what a trial has published, `result.json` first, if it is damaged; returns its

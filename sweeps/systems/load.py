@@ -380,7 +380,7 @@ def failure_table(states: Iterable[State]) -> pd.DataFrame:
     rows = [
         (state.cell, state.seed, number, time, lost.node, lost.kind, lost.reason, lost.again)
         for state in states
-        for number, lost in enumerate(state.attempts, start=1)
+        for number, lost in enumerate(state.counted_attempts, start=1)
         if lost.lost and lost.ended
         for time in [datetime.fromtimestamp(lost.ended / 1000, UTC).isoformat(timespec="seconds")]
     ]

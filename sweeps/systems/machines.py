@@ -50,27 +50,21 @@ def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, flo
         if state.status.used and state.facts["encoder_tokens"]:
             device = state.facts["versions"].get("device", "")
             units = cpus if device in CPUS else gpus
-            hours = _worker_seconds(state.facts, flags) / 3600
+            hours = state.result_seconds(_workers(flags)) / 3600
             found[device] = found.get(device, 0.0) + hours * units
     return found
 
 
 def mean_workers(states: Iterable[State], flags: Mapping[str, Any]) -> float:
     """The number of workers of finished trials, on average over their time."""
-    facts = [state.facts for state in states if state.status.used]
-    seconds = sum(own["train_seconds"] + own["eval_seconds"] for own in facts)
-    return sum(_worker_seconds(own, flags) for own in facts) / seconds if seconds else 1.0
+    used = [state for state in states if state.status.used]
+    seconds = sum(one.facts["train_seconds"] + one.facts["eval_seconds"] for one in used)
+    return sum(one.result_seconds(_workers(flags)) for one in used) / seconds if seconds else 1.0
 
 
-def _worker_seconds(facts: Mapping[str, Any], flags: Mapping[str, Any]) -> float:
-    """The seconds of a trial times the number of its workers."""
-    end = float(facts["train_seconds"] + facts["eval_seconds"])
-    rows = facts.get("workers", [])  # not noted before 0.5
-    if not rows:
-        return end * int(str(flags.get("num_workers") or 1).rpartition("-")[2])
-    ends = [*(row["seconds"] for row in rows[1:]), end]
-    spans = (row["number"] * (last - row["seconds"]) for row, last in zip(rows, ends, strict=True))
-    return float(sum(spans))
+def _workers(flags: Mapping[str, Any]) -> int:
+    """The workers of a trial, of a range the most."""
+    return int(str(flags.get("num_workers") or 1).rpartition("-")[2])
 
 
 def unlike_sides(

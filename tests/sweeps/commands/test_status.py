@@ -206,6 +206,10 @@ def test_a_range_of_workers_is_shown_with_what_running_trials_have(begun):
     with only_driver(begun.records):
         begun.records.begin(begun.trials[2].name, 3)
         assert line_of(seen(begun), "workers").split(maxsplit=1)[1] == "1-4 a trial; 3 now"
+        begun.records.end(begun.trials[2].name, "resized", reason="room", again=True)
+        assert line_of(seen(begun), "workers").split(maxsplit=1)[1] == "1-4 a trial"
+    replace(file, flags={"num_workers": "2-2"}).write(begun.records)
+    assert not any(line.startswith("workers") for line in seen(begun).splitlines())
 
 
 def test_the_time_left_follows_the_tokens_that_cells_read(begun):

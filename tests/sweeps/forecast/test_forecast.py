@@ -22,12 +22,15 @@ from sweeps.forecast.forecast import (
     calibrate,
     forecast,
     probe,
+    real_seconds,
     same_speed,
     trial_estimate,
     wall_seconds,
 )
 from sweeps.plan.options import parse
 from sweeps.plan.trial_cost import Tokens
+from sweeps.store.records import State
+from sweeps.store.trial_status import TrialStatus
 
 SPEED = Speed(scoring=0.02, training=0.1, start_seconds=5.0, peak_bytes=100, device="x86_64")
 
@@ -49,6 +52,18 @@ def test_trials_start_in_order_on_the_first_free_slot():
     assert wall_seconds([4, 1, 1, 3], slots=1) == 9
     assert wall_seconds([4, 1], slots=9) == 4
     assert wall_seconds([], slots=2) == 0
+
+
+@pytest.mark.parametrize("rows", [[(4, 0.0)], [(1, 0.0)], [(1, 0.0), (4, 100.0)], []])
+def test_a_trial_counts_by_its_workers_whatever_their_number(rows):
+    """400 seconds of a worker are 100 of the four that the trial is estimated for."""
+    workers = [{"step": 0, "number": number, "seconds": begun} for number, begun in rows]
+    total = {4: 100.0, 1: 400.0}[rows[0][0]] if len(rows) == 1 else 175.0 if rows else 100.0
+    facts = {"versions": {"device": "x", "threads": "1"}, "workers": workers}
+    facts |= {"train_seconds": total - 20.0, "eval_seconds": 20.0}
+    known = SimpleNamespace(trials={"c": flat(100.0)}, device="x", threads=1, num_workers=4)
+    state = State("c-seed1", TrialStatus.DONE, facts=facts)
+    assert real_seconds([state], known) == [(flat(100.0), 100.0)]
 
 
 def test_without_finished_trials_an_estimate_is_trusted_within_its_spread():

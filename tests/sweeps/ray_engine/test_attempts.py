@@ -18,6 +18,7 @@ from sweeps.ray_engine.nodes import CheckpointLoad, Unfit
 from sweeps.store import records
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
+from sweeps.systems.load import failure_table
 from tests.sweeps.ray_engine.conftest import SLOTS, begin, lost
 
 HOST = socket.gethostname()
@@ -593,3 +594,16 @@ def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):
             assert begin(attempts, "3") is trial
         fails(attempts, str(number))
     assert attempts.over
+
+
+def test_the_failures_of_a_report_are_numbered_without_the_changes_of_size(attempts, nodes_of):
+    """As the number of its attempts is."""
+    nodes_of(1)
+    trial, _ = formed(attempts, "a")
+    leaves(attempts, "a")
+    nodes_of(1, 1, after=module.FREE_SECONDS)
+    formed(attempts, "b")
+    lost(attempts, "b")
+    own = state(attempts, trial)
+    assert own.num_attempts == 1
+    assert failure_table([own])["attempt"].tolist() == [1]
