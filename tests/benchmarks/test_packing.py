@@ -99,7 +99,7 @@ def test_trials_are_packed_with_and_without_mps(control, tmp_path, monkeypatch, 
         row = rows[case.key]
         assert len(row["seconds"]) == case.slots and row["trials/hour"] > 0, row
         assert row["idle"] == 0.75 and row["tokens/s"] > 0
-    assert len(daemons(folder)) == 2 and all_end(daemons(folder))
+    assert len(daemons(folder)) == sum(case.mps for case in cases) and all_end(daemons(folder))
     assert capsys.readouterr().out.count("\n| ") == 1 + len(cases)
 
     monkeypatch.setattr(packing, "row_of", None)  # nothing is left to measure
