@@ -349,10 +349,17 @@ def own_tokenizer(folder: Path, **more: Any) -> Any:
     of sentence-transformers beside it say so (do_lower_case)."""
     tokenizer = open_tokenizer(folder, **more)
     own = tokenizer.backend_tokenizer
-    if saved_with(folder).lowers:
-        parts = [Lowercase(), *([own.normalizer] if own.normalizer else [])]
-        own.normalizer = normalizers.Sequence(parts)
+    parts = _normalizers(own.normalizer)
+    if saved_with(folder).lowers and not any(isinstance(one, Lowercase) for one in parts):
+        own.normalizer = normalizers.Sequence([Lowercase(), *parts])
     return tokenizer
+
+
+def _normalizers(normalizer: Any) -> list[Any]:
+    """The parts of a normalizer; an exported tokenizer lowers texts itself."""
+    if normalizer is None:
+        return []
+    return [*normalizer] if isinstance(normalizer, normalizers.Sequence) else [normalizer]
 
 
 def row_length(backbone: Backbone) -> int:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from rank_core.encoders.backbones import load_encoder, resolve_backbone
+from rank_core.encoders.backbones import load_encoder, own_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 from tests.contracts.small_backbones import make_backbone
 
@@ -129,3 +129,16 @@ def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder,
     shutil.copytree(folder, other)
     torch.save({name: weight + 1 for name, weight in weights.items()}, other / "pytorch_model.bin")
     assert resolve_backbone(str(other)).content_hash != old.content_hash
+
+
+def test_a_tokenizer_that_lowers_texts_is_the_same_after_it_was_saved(tmp_path):
+    """As an export has it, with the settings of sentence-transformers beside it."""
+    make_backbone("bert", tmp_path)
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    tokenizer = own_tokenizer(tmp_path)
+    assert tokenizer("W7")["input_ids"] == tokenizer("w7")["input_ids"]
+    tokenizer.save_pretrained(tmp_path)
+    again = own_tokenizer(tmp_path)
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
