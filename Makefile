@@ -120,7 +120,7 @@ $(OPTIMUM): tests/constraints-optimum.txt
 	-build/optimum/bin/pip install --quiet --no-compile --requirement tests/constraints-optimum.txt && \
 		build/optimum/bin/pip uninstall --quiet --yes torchvision && touch build/optimum/.installed
 
-# What only a GPU can show, the dearest to know first: the checks with Ray among them, other libraries
+# What only a GPU can show, the most useful first: the checks with Ray among them, other libraries
 # in one run with ours, trials beside each other, the speed of each part. The files are written to
 # build/gpu; a step that fails does not end the others. One GPU is measured.
 ENCODERS := minilm bert-base modernbert

@@ -1,6 +1,6 @@
-"""The one door through which a checkpoint comes in: its JSON files, configuration, tokenizer and
-weights. A checkpoint is data: no code in it or named by it is run, nothing is asked, nothing is
-fetched, and a file that cannot be what it should is refused by its name.
+"""All reading of a checkpoint: its JSON files, configuration, tokenizer and weights. It is data: no
+code in it or named by it is run, nothing is asked, nothing is fetched, and a file that cannot be
+what it should is refused by its name.
 
 Headers are read first (`check_weights`): the sizes of weights against the configuration, without
 the weights themselves.

@@ -4,7 +4,7 @@ import pytest
 
 from tests.benchmarks.families import FAMILIES, compared
 
-pytest.importorskip("sentence_transformers", minversion="6.2", reason="extra st")
+pytest.importorskip("sentence_transformers", minversion="6.2", reason="extra serve")
 QUICK = ("ms-marco-MiniLM", "Qwen3-Reranker", "e5", "potion", "PyLate")
 
 

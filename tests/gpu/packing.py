@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,7 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--json", type=Path, default=Path("gpu-packing.json"))
     options = flags.parse_args(argv)
     settings = {"trials": options.trials, "steps": options.steps, "small": options.small}
+    settings |= {"host": socket.gethostname()}  # its GPUs
     kept = json.loads(options.json.read_text()) if options.json.exists() else {}
     figures = kept if kept.get("settings") == settings else {"settings": settings, "rows": {}}
     start, longest, left = time.monotonic(), 0.0, []
@@ -95,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def cases(sizes: Sequence[str], at_once: Sequence[int]) -> Iterator[Case]:
-    """The rows, what is dearest to know first."""
+    """The rows, the most useful first."""
     for size in sizes:
         for slots in at_once:
             if slots > 1:
