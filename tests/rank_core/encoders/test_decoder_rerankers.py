@@ -18,8 +18,10 @@ from transformers import (
 )
 
 from rank_core.chunking.token_store import open_token_store, tokenize
+from rank_core.encoders.backbone_types import ABSENT
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.decoder_rerankers import TEMPLATES, known_by_name, logit_score
+from rank_core.encoders.module_chain import pair_layout
 from rank_core.encoders.st_folder import read_saved
 from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel
@@ -274,6 +276,42 @@ def test_a_system_prompt_is_part_of_the_text(tmp_path):
         folder, [d[:WINDOW] for d in DOCUMENTS.values()], ("w7 w8 w0 w1 ", " w2 w3 ", " w4 w5")
     )
     assert scores(config_of(folder, "firstp")).tolist() == pytest.approx(first, abs=1e-5)
+
+
+@pytest.mark.parametrize("classifies", [False, True])
+@pytest.mark.parametrize(
+    ("stated", "chats"),
+    [
+        ({}, False),  # of older versions
+        ({"modality_config": {"text": {}}}, False),
+        ({"modality_config": {"text": {}, "message": {"format": "flat"}}}, True),
+    ],
+)
+def test_a_template_is_read_where_the_modules_have_messages(stated, chats, classifies, tmp_path):
+    """As in sentence-transformers, which writes pairs elsewhere."""
+    folder = tmp_path / "published"
+    publish("qwen3", folder)
+    chat_tokens = resolve_backbone(str(folder)).layout
+    modules = json.loads((folder / "modules.json").read_text())
+    if classifies:
+        folder, modules = tmp_path / "classifier", []
+        classify("qwen3", folder, 1)
+    kind = "sentence_transformers.base.modules.transformer.Transformer"
+    modules.insert(0, {"idx": 0, "name": "0", "path": "", "type": kind})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    task = "sequence-classification" if classifies else "text-generation"
+    settings = {"transformer_task": task} | stated
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    forget()
+    found = resolve_backbone(str(folder)).layout
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = chat_tokens if chats else pair_layout(tokenizer, 0)
+    assert found == expected != (pair_layout(tokenizer, 0) if chats else chat_tokens)
+    pair = ["w7 w8", "w9 w10 w11"]
+    texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in pair]
+    row = [*found.prefix, *texts[0], *found.middle, *texts[1], *found.suffix]
+    if not chats:
+        assert [one for one in row if one != ABSENT] == tokenizer(*pair)["input_ids"]
 
 
 def test_zero_shot_has_no_seeds_and_the_export_is_the_model(tmp_path):
