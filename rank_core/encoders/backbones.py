@@ -359,7 +359,8 @@ def _normalizers(normalizer: Any) -> list[Any]:
     """The parts of a normalizer; an exported tokenizer lowers texts itself."""
     if normalizer is None:
         return []
-    return [*normalizer] if isinstance(normalizer, normalizers.Sequence) else [normalizer]
+    several = isinstance(normalizer, normalizers.Sequence)
+    return [*normalizer] if several else [normalizer]
 
 
 def row_length(backbone: Backbone) -> int:
