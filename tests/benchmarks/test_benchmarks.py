@@ -16,7 +16,7 @@ from rank_core.ranking.encode import Work
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import dev_rule, error_rates, racing, scoring, trainer, workload
+from tests.benchmarks import dev_rule, error_rates, racing, scoring, trainer, training, workload
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
@@ -189,6 +189,12 @@ def test_a_cross_encoder_of_our_weights_gives_our_scores(size, collection_folder
     assert peer(pairs) == pytest.approx(own, abs=1e-5)
 
 
+def test_a_training_of_one_step_is_not_timed(capsys):
+    with pytest.raises(SystemExit):
+        training.main(["--steps", "1"])
+    assert "--steps must be at least 2" in capsys.readouterr().err
+
+
 @NEEDS_PEER
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ENCODERS)
@@ -198,12 +204,12 @@ def test_the_trainer_of_cross_encoders_trains_what_we_train(size, collection_fol
     from datasets import Dataset
 
     work = workload.workload(str(collection_folder), size)
-    training = trainer.Training.of(work, num_pairs=8, steps=1, dropout=0.0)
-    rows = training.pairs()
+    both = trainer.Training.of(work, num_pairs=8, steps=1, dropout=0.0)
+    rows = both.pairs()
     assert [row["label"] for row in rows] == [1.0, 0.0] * 4
-    _, [own] = trainer.ours(training, None, Work())
+    _, [own] = trainer.ours(both, None, Work())
     dataset = Dataset.from_list(rows)
-    _, rounded = trainer.theirs(training, dataset, bf16=True)
-    _, loss = trainer.theirs(training, dataset, bf16=False)
+    _, rounded = trainer.theirs(both, dataset, bf16=True)
+    _, loss = trainer.theirs(both, dataset, bf16=False)
     assert loss == pytest.approx(own, rel=1e-5)
     assert 1e-5 < abs(rounded / own - 1) < 0.02

@@ -66,6 +66,8 @@ def main(argv: Sequence[str]) -> None:
     add("--steps", type=int, default=STEPS[device], help="of a training beside it")
     add("--only", choices=("loops", "trainer"), help="one of the two parts")
     options = words.parse_args(argv)
+    if options.steps < 2:
+        words.error("--steps must be at least 2: the first ones are not timed")
     torch.set_num_threads(options.threads)
     work = workload(options.collection, options.size)
     print(machine())
