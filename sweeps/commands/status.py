@@ -10,8 +10,8 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import ENOUGH_TO_ESTIMATE, TrialNow, cell_lines, counts_text
+from sweeps.plan.groups import group_size
 from sweeps.plan.next_command import asked_of, copied_from, our_command, resumed
-from sweeps.plan.options import group_size
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, follow_driver
 from sweeps.store.records import Records, State, trial_name

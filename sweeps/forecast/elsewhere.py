@@ -13,8 +13,9 @@ from rank_core.encoders.checkpoint import open_config, without_memory
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
+from sweeps.plan.groups import group_in
 from sweeps.plan.machines import GPUS, KNOWN_BY, Machines
-from sweeps.plan.options import Options, group_in, range_text
+from sweeps.plan.options import Options, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
 from sweeps.store.prepared import preparation

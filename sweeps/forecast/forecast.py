@@ -54,7 +54,8 @@ from rank_core.training.examples import (
 from rank_core.training.train import Streams, train
 from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.options import Options, cluster_address, group_in, range_text
+from sweeps.plan.groups import group_in
+from sweeps.plan.options import Options, cluster_address, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import (
     Tokens,

@@ -19,7 +19,6 @@ from rank_core.settings.config import AS_STATED, FILES, parse_setting, setting_t
 from sweeps.plan.flags import (
     FLAGS,
     MOST_SEEDS,
-    MOST_WORKERS,
     NOT_CONFIRMED,
     ONCE,
     PREFIX_VARIABLE,
@@ -29,6 +28,7 @@ from sweeps.plan.flags import (
     check_flags,
     help_groups,
 )
+from sweeps.plan.groups import group_size
 from sweeps.plan.machines import Machines, parse_machines
 from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
@@ -325,24 +325,6 @@ def _engine(arguments: argparse.Namespace, num_workers: int) -> str:
             f"{name} and --num-workers {typed}"
         )
     return name
-
-
-def group_size(text: str) -> tuple[int, int]:
-    """The fewest and the most workers of a trial, `2-8`; (0, N) for `N`, which is no range. Raises
-    `BadInput`."""
-    found = re.fullmatch(r"(?:([0-9]{1,9})-)?([0-9]{1,9})", text, re.ASCII)
-    least, most = (int(found[1] or found[2]), int(found[2])) if found else (0, 0)
-    if not 1 <= least <= most <= MOST_WORKERS:
-        raise BadInput(
-            f"--num-workers must be a whole number from 1 to {MOST_WORKERS:,} or a rising range of "
-            f"them such as 1-4, got {shown(text)}"
-        )
-    return (least if least < most else 0), most
-
-
-def group_in(room: int, least: int, most: int) -> int:
-    """The workers that a trial of `group_size` gets in an empty room for so many."""
-    return max(least or most, min(most, room))
 
 
 def range_text(options: Options) -> str:

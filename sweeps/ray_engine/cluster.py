@@ -21,7 +21,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.options import Options, cluster_address, cluster_file, group_in
+from sweeps.plan.groups import group_in
+from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, KIND, OF_KIND, Node, Resources, resources_of, workers_on
 from sweeps.ray_engine.drain import draining_nodes
 from sweeps.ray_engine.nodes import LINE_SECONDS, prepare_nodes

@@ -87,7 +87,7 @@ def _marked(name: str) -> object:
     no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
     extra = pytest.mark.skipif(
         find_spec("sentence_transformers") is None,
-        reason="pip install -e '.[st]' brings it",
+        reason="pip install -e '.[serve]' brings it",
     )
     marks += [extra] if name in LIBRARY else []
     marks += [no_compiler] * (name in FAKE_GPU) + [pytest.mark.long] * (name in LONG)

@@ -6,7 +6,7 @@ In: rerankers that sentence-transformers saves, read here, against its own `Cros
 Out: models trained here, exported and read in three ways, against the trial's scores: by
 `Reranker.load`, as a backbone, and as a backbone after sentence-transformers loaded and saved it.
 The models are small and their weights random; a difference is that of two scores of one text.
-Needs `pip install -e '.[st]'`.
+Needs `pip install -e '.[serve]'`.
 """
 
 import argparse

@@ -249,7 +249,7 @@ def test_modules_are_written_where_the_tokenizer_writes_the_rows_that_were_score
 def test_saved_again_by_sentence_transformers_it_gives_the_scores_of_the_trial(
     kind, head, tmp_path
 ):
-    reason = "pip install -e '.[st]' brings it"
+    reason = "pip install -e '.[serve]' brings it"
     library = pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
     expected, exported = trained(kind, head, tmp_path)
     again = saved_again(exported, tmp_path / "again", library)
@@ -278,7 +278,7 @@ def test_a_drawn_classifier_leaves_as_one_that_other_libraries_load(kind, tmp_pa
     with torch.no_grad():
         found = loaded(**rows).logits[:, 0].numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    reason = "pip install -e '.[st]' brings it"
+    reason = "pip install -e '.[serve]' brings it"
     library = pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
     theirs = library.CrossEncoder(str(place), device="cpu", local_files_only=True)
     found = theirs.predict([(QUERY, text) for text in TEXTS])

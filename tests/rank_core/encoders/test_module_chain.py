@@ -272,7 +272,7 @@ def test_an_embedder_has_no_head(tmp_path):
 
 @pytest.fixture(scope="module")
 def library():
-    reason = "pip install -e '.[st]' brings it"
+    reason = "pip install -e '.[serve]' brings it"
     return pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
 
 

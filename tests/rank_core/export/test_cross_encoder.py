@@ -85,7 +85,7 @@ def test_the_modules_of_the_folder_give_the_scores_of_the_reranker(kind, tmp_pat
 @pytest.mark.parametrize("name", ["firstp", "longp"])
 def test_a_cross_encoder_gives_the_scores_of_the_reranker(kind, name, tmp_path):
     sentence_transformers = pytest.importorskip(
-        "sentence_transformers", minversion="5.4", reason="pip install -e '.[st]' brings it"
+        "sentence_transformers", minversion="5.4", reason="pip install -e '.[serve]' brings it"
     )
     folder, _ = written(kind, name, tmp_path)
     ranked = dict(Reranker.load(folder).rank(QUERY, TEXTS))

@@ -4,7 +4,8 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.options import Options, absolute_folder, group_in, parse, range_text
+from sweeps.plan.groups import group_in
+from sweeps.plan.options import Options, absolute_folder, parse, range_text
 
 
 def parsed(*words: str) -> Options:
