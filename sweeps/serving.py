@@ -16,6 +16,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
+from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
@@ -39,11 +40,12 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     from rank_core.encoders.published_heads import unread_head
 
     settings = base.settings()
-    if base.model.name == "late-interaction":
+    if not model_class(base.model.name).reads_pairs:
         raise BadInput(
-            "serving puts one score of each chunk together, and late-interaction has one for each "
-            "token of the query: a file such as docs/examples/late_windows.toml compares its "
-            "windows, each scored as it is (training.num_epochs=0)"
+            "serving puts one score of each chunk together, of rows of query and chunk, and "
+            f"{base.model.name} reads texts apart: a file such as docs/examples/late_windows.toml "
+            "compares the windows of late interaction, each scored as it is "
+            "(training.num_epochs=0); `ranksweep run chunk_size` is for an embedding model"
         )
     for name, value in FIXED.items():
         if settings[name] != value:

@@ -19,8 +19,8 @@ NO_TABLE = 32_768
 """Tokens of a row for encoders with relative positions, which only memory limits."""
 
 NAMED_PROMPT = "@"
-"""The mark before the name of a prompt; twice: of a text that begins with it."""
-"""Before the name of a prompt in config_sentence_transformers.json, in place of its text."""
+"""The mark before the name of a prompt in config_sentence_transformers.json, in place of its text;
+twice before a text that begins with it."""
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")

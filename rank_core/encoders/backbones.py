@@ -68,6 +68,7 @@ from rank_core.encoders.decoder_rerankers import (
     chat_layout,
     logit_score,
     with_prompt,
+    writes_pairs,
 )
 from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.hub import hub_folder
@@ -267,9 +268,12 @@ def _hash_with_modules(name: str, folder: Path, saved: SavedModel, layout: RowLa
     if above:  # its other files are of the training
         parts.append(content_hash(above.folder, (MODULES, MODEL_SETTINGS)))
     called = transformer_settings(saved.encoder).get(CALLED) and not saved.gives_vectors
-    if layout.before_query or layout.before_text or saved.query_prefix or called:
+    config = load_config(name, folder)
+    ranks = saved.scores or classifier_of(config)
+    pairs = ranks and writes_pairs(saved) and load_tokenizer(folder).chat_template
+    if layout.before_query or layout.before_text or saved.query_prefix or called or pairs:
         parts.append(json.dumps(layout))  # rows had other tokens once
-    if answers := generated_answers(load_config(name, folder)):
+    if answers := generated_answers(config):
         parts.append(json.dumps([answers, layout]))  # by a name that is in no file
     if e5 := e5_name(name, saved.folder):
         parts.append(e5)  # its prompts are in no other file

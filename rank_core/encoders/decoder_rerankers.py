@@ -26,7 +26,7 @@ from rank_core.encoders.backbone_types import RowLayout
 from rank_core.encoders.checkpoint import CONFIG, damaged
 from rank_core.encoders.module_chain import pair_layout
 from rank_core.encoders.saved_model import Module, SavedModel
-from rank_core.encoders.st_folder import Unread, known_settings, transformer_settings
+from rank_core.encoders.st_folder import Unread, known_settings
 from rank_core.errors import BadInput, shown
 from rank_core.parsing import parsed_json
 from rank_core.units import size_text
@@ -135,26 +135,23 @@ def classifier_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout
     """The text that a tokenizer writes around query and document, by its chat template or as a
     pair; None where it has neither."""
     try:
-        if _chats(saved) and (layout := _template_layout(name, tokenizer, saved)):
+        if not writes_pairs(saved) and (layout := _template_layout(name, tokenizer, saved)):
             return layout
         return _pairs(name, tokenizer, saved)
     except Unread:
         return None
 
 
-def _chats(saved: SavedModel) -> bool:
-    """False where a folder states a Transformer without the modality `message`, as all of older
-    versions do: sentence-transformers then writes pairs, even where there is a chat template."""
-    if not any(module.kind == "Transformer" for module in saved.modules):
-        return True
-    methods = transformer_settings(saved.encoder).get("modality_config")
-    return isinstance(methods, dict) and "message" in methods
+def writes_pairs(saved: SavedModel) -> bool:
+    """True where a folder states a Transformer without messages, as all of older versions do:
+    sentence-transformers then writes pairs, even where there is a chat template."""
+    return any(module.kind == "Transformer" for module in saved.modules) and not saved.chats
 
 
 def _stated_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout:
     """The layout of a decoder whose modules are stated. Raises `BadInput` for one that is not
     read."""
-    if _chats(saved):
+    if not writes_pairs(saved):
         return chat_layout(name, tokenizer, saved)
     if saved.row_problem:
         raise BadInput(f"backbone {name}: {saved.row_problem}")

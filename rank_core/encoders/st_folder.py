@@ -216,6 +216,7 @@ def read_saved(folder: Path) -> SavedModel:
         or any(own.get("module_output_name") == SCORES for own in dense),
         similarity=similarity if isinstance(similarity, str) else shown(similarity),
         lowers=bool(modules and transformer.get("do_lower_case")),
+        chats="Transformer" in kinds and _has_messages(transformer),
         template=template,
         row_problem=problem,
         notes=(
@@ -236,6 +237,12 @@ def read_saved(folder: Path) -> SavedModel:
 Table = Mapping[str, Any]
 
 
+def _has_messages(transformer: Table) -> bool:
+    """Whether sentence-transformers writes the rows of a Transformer by its chat template."""
+    methods = transformer.get("modality_config")
+    return isinstance(methods, dict) and "message" in methods
+
+
 def _with_length(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
     path = saved.encoder / TRANSFORMER_SETTINGS
     return replace(saved, max_length=size_in(path, transformer, "max_seq_length"))
@@ -254,7 +261,7 @@ def _with_dimensions(saved: SavedModel, settings: Table, _: Table) -> SavedModel
 
 
 def _note(sentence: str, names: Sequence[str]) -> tuple[str, ...]:
-    return (sentence.format(", ".join(names)),) * bool(names)
+    return (sentence.format(", ".join(names)),) if names else ()
 
 
 def _unread_weights(folder: Path, modules: Sequence[Module]) -> list[str]:
@@ -329,23 +336,22 @@ def _with_chain(saved: SavedModel, _: Table, transformer: Table) -> SavedModel:
         raise Unread(f"its module {foreign[0]} is not read: its code is elsewhere")
     if first.kind != "Transformer":
         raise Unread(f"its first module is {first}, not a Transformer")
-    chats = "message" in _inputs(transformer)
+    _require_last_layer(transformer)
     if saved.row_problem:
         raise Unread(saved.row_problem)
     if saved.task in MULTI_VECTOR:  # whose modules read tokens
-        return replace(saved, chats=chats)
+        return saved
     if not rest:
         raise Unread("its Transformer has no Pooling behind it")
     if rest[0].kind != "Pooling":
         raise Unread(f"its module {rest[0]} follows a Transformer, where Pooling is read")
     pooling, reads_prompt = _pooling(saved.folder, rest[0])
     steps = tuple(_steps(saved.folder, rest[1:]))
-    return replace(saved, chats=chats, pooling=pooling, reads_prompt=reads_prompt, steps=steps)
+    return replace(saved, pooling=pooling, reads_prompt=reads_prompt, steps=steps)
 
 
-def _inputs(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The kinds of input of a Transformer. Raises `Unread` for other vectors than the last
-    layer's."""
+def _require_last_layer(settings: Mapping[str, Any]) -> None:
+    """Raises `Unread` where a Transformer gives other vectors than those of the last layer."""
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise Unread(f"its Transformer gives what its Pooling cannot read (task {shown(task)})")
@@ -357,7 +363,6 @@ def _inputs(settings: Mapping[str, Any]) -> dict[str, Any]:
     for method in methods.values():
         if not isinstance(method, dict) or not {**read, **method}.items() >= read.items():
             raise Unread(f"its Transformer gives {shown(method)}, not the last layer's vectors")
-    return methods
 
 
 def _pooling(folder: Path, module: Module) -> tuple[str, bool]:

@@ -322,7 +322,8 @@ class DenseIndex:
         return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
 
     def _as_stored(self, vector_ND: Singles) -> Singles:
-        if self._ranges is not None:
+        if self.stored == INT8:
+            assert self._ranges is not None, "known before the first search"
             return int8_values(int8_codes(vector_ND, self._ranges), self._ranges)
         return binary_values(binary_codes(vector_ND), vector_ND.shape[1])
 

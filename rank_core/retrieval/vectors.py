@@ -33,8 +33,8 @@ Places = NDArray[np.int64]
 
 
 class Exchange(Protocol):
-    """Where caches give each other vectors. No method raises an error
-    of the place where they are kept."""
+    """Where caches give each other vectors. A failure of that place raises nothing: the vectors are
+    then embedded here."""
 
     def turn(self, part: str) -> AbstractContextManager[bool]:
         """Whether this process alone embeds a part in the block."""

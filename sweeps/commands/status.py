@@ -382,7 +382,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         file=file,
         trials=trials,
         lost_attempts=lost_by_kind(map(vars, trials), lost),
-        spent=sum(states[name].worker_seconds(workers) for name in planned) / workers,
+        spent=sum(states[name].slot_seconds(workers) for name in planned),
         others=sum(bool(states[name].attempts) for name in states.keys() - set(planned)),
         driver=driver,
         news=max(map(_news, states.values()), key=lambda news: news.time, default=None),

@@ -150,8 +150,9 @@ class Forecast:
     def slots_text(self) -> str:
         """`2 slots`, or `2 slots of 1-4 workers, estimated with 2`."""
         text = numbered(self.slots, "slot")
-        own = f" of {self.group}, estimated with {self.num_workers}"
-        return text + own * bool(self.group)
+        if not self.group:
+            return text
+        return f"{text} of {self.group}, estimated with {self.num_workers}"
 
     def wall(self, trials: Iterable[Trial], calibration: Calibration) -> tuple[float, float, float]:
         """(low, middle, high) of the seconds until the last of these trials has ended."""

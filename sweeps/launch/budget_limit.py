@@ -35,7 +35,7 @@ def limit_to_budget(
         say("measuring the cost of a trial on this device")
         known = forecast(search.plan, options)
     own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
-    spent = sum(state.worker_seconds(known.num_workers) for state in own) / known.num_workers
+    spent = sum(state.slot_seconds(known.num_workers) for state in own)
     limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
     limit.require_first_block()
     workers = known.num_workers

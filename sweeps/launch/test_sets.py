@@ -131,5 +131,5 @@ def hours_spent(records: Records, plan: Plan) -> float:
     budget = file.budget if file else {}
     workers = int(budget.get("workers", 1))
     states = records.states(trial.name for trial in plan.trials()).values()
-    seconds = sum(state.worker_seconds(workers) for state in states) / workers
+    seconds = sum(state.slot_seconds(workers) for state in states)
     return float(budget.get("units", 0)) * seconds / 3600

@@ -51,8 +51,8 @@ class Resources:
         return trials
 
     def workers(self, nodes: Sequence[Node]) -> int:
-        """The number of workers that these nodes hold. Those of a range have their cores alone: a
-        trial that takes as many as there is room for must not take more than there are cores."""
+        """The number of workers that these nodes hold. Each worker of a range counts
+        whole cores: a trial takes as many workers as fit, and must not take more than the cores."""
         cores = {"CPU": float(self.threads)} if self.min_workers else {}
         return sum(workers_on(node, self.needs | cores) for node in nodes)
 

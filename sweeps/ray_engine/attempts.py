@@ -150,7 +150,7 @@ class Attempts:
 
     def _has_place(self) -> bool:
         """Whether a further trial has a place beside those of this sweep, now or on nodes that may
-        join. It waits for what others use of it."""
+        join. Where other jobs use that place, the trial starts and waits for it."""
         resources, avoids = self.resources, self.nodes.without_trials
         if not resources.min_workers:
             return True

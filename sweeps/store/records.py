@@ -130,9 +130,9 @@ class State:
         """The attempts but those that another one has continued with more workers."""
         return [attempt for attempt in self.attempts if attempt.status != RESIZED]
 
-    def worker_seconds(self, workers: int = 1) -> float:
-        """The time of the attempts of this sweep, without one that runs now, times the number of
-        their workers; `workers` where that was not noted."""
+    def slot_seconds(self, workers: int = 1) -> float:
+        """The time of the attempts of this sweep, without one that runs now, on a slot of so many
+        workers: an attempt with half of them counts half. Before 0.5 all had them."""
         total = 0.0
         for attempt in self.attempts:
             end = attempt.ended
@@ -145,7 +145,7 @@ class State:
                 # trial has measured itself.
                 own = self.facts["train_seconds"] + self.facts["eval_seconds"]
                 seconds = min(seconds, own) if end else own
-            total += seconds * (attempt.workers or workers)
+            total += seconds * (attempt.workers or workers) / workers
         return total
 
     def result_seconds(self, workers: int) -> float:

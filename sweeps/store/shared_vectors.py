@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from rank_core.cache import cache_root, cached_directory
-from rank_core.retrieval.vectors import KEYS, KIND, Keys
+from rank_core.retrieval.vectors import KEY, KEYS, KIND, Keys
 from rank_core.units import GIBIBYTE, size_text
 from sweeps.store.lock import STALE_SECONDS, TOUCH_SECONDS
 from sweeps.store.prepared import FOLDER, LIST, Prepared
@@ -162,4 +162,4 @@ def _keys_in(content: bytes) -> Keys:
     """The keys in a file of a shard; none of a damaged one."""
     with suppress(ValueError, EOFError, OSError):
         return np.load(io.BytesIO(content))
-    return np.zeros(0, "S16")
+    return np.zeros(0, KEY)

@@ -298,7 +298,7 @@ class Storage:
             self.require()
             return action()
         # Monotonic: a clock that is set while we wait would end the wait at once or never.
-        deadline = time.monotonic() + WAIT_SECONDS * self._waits
+        deadline = time.monotonic() + (WAIT_SECONDS if self._waits else 0.0)
         pause, failed = FIRST_PAUSE, False
         while True:
             try:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweeps.plan.groups import group_size
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
 
@@ -64,7 +65,7 @@ def mean_workers(states: Iterable[State], flags: Mapping[str, Any]) -> float:
 
 def _workers(flags: Mapping[str, Any]) -> int:
     """The workers of a trial, of a range the most."""
-    return int(str(flags.get("num_workers") or 1).rpartition("-")[2])
+    return group_size(str(flags.get("num_workers") or 1))[1]
 
 
 def unlike_sides(

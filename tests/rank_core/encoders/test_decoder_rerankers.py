@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from rank_core.chunking.token_store import open_token_store, tokenize
+from rank_core.encoders import backbones
 from rank_core.encoders.backbone_types import ABSENT
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.decoder_rerankers import TEMPLATES, known_by_name, logit_score
@@ -287,8 +288,11 @@ def test_a_system_prompt_is_part_of_the_text(tmp_path):
         ({"modality_config": {"text": {}, "message": {"format": "flat"}}}, True),
     ],
 )
-def test_a_template_is_read_where_the_modules_have_messages(stated, chats, classifies, tmp_path):
-    """As in sentence-transformers, which writes pairs elsewhere."""
+def test_a_template_is_read_where_the_modules_have_messages(
+    stated, chats, classifies, tmp_path, monkeypatch
+):
+    """As in sentence-transformers, which writes pairs elsewhere. Their hash is another one: the
+    rows were written by the template once."""
     folder = tmp_path / "published"
     publish("qwen3", folder)
     chat_tokens = resolve_backbone(str(folder)).layout
@@ -312,6 +316,10 @@ def test_a_template_is_read_where_the_modules_have_messages(stated, chats, class
     row = [*found.prefix, *texts[0], *found.middle, *texts[1], *found.suffix]
     if not chats:
         assert [one for one in row if one != ABSENT] == tokenizer(*pair)["input_ids"]
+    own = resolve_backbone(str(folder)).content_hash
+    monkeypatch.setattr(backbones, "writes_pairs", lambda saved: False)
+    forget()
+    assert (resolve_backbone(str(folder)).content_hash == own) == chats
 
 
 def test_zero_shot_has_no_seeds_and_the_export_is_the_model(tmp_path):

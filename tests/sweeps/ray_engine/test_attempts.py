@@ -139,7 +139,7 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
     assert begin(attempts, "b") is trial
     now[0] += 60.0
     attempts.reported("b", End(TrialStatus.DIVERGED, reason="x"))
-    assert limit._used == state(attempts, trial).worker_seconds() == 120.0
+    assert limit._used == state(attempts, trial).slot_seconds() == 120.0
 
 
 FAULT = End(TrialStatus.FAILED, reason="CUDA error: launch failure", kind="device")
@@ -347,7 +347,7 @@ def test_a_group_goes_on_with_fewer_workers_after_a_node_is_lost(attempts, nodes
     assert (first.status, first.workers, second.workers) == ("failed", 2, 1)
     seconds[0] += 30.0
     lost(attempts, "b")
-    assert state(attempts, trial).worker_seconds() == 2 * 60.0 + 30.0
+    assert state(attempts, trial).slot_seconds() == 2 * 60.0 + 30.0
 
 
 def test_a_group_leaves_at_a_checkpoint_for_room_that_stays_free(attempts, nodes_of):

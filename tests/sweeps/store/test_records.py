@@ -226,11 +226,11 @@ def test_what_a_killed_driver_has_used_is_counted_up_to_its_last_touch(
     assert follow_driver(status) is None
     for _ in range(2):  # a second command is killed before it has begun an attempt
         with only_driver(records):
-            assert records.state(NAME).worker_seconds() == 3600.0
+            assert records.state(NAME).slot_seconds() == 3600.0
     for one in (status, reader(records)):
         state = one.state(NAME)
-        assert (state.worker_seconds(), state.status, state.reason) == (3600.0, "planned", KILLED)
-        assert (one.state("d-seed1").worker_seconds(), one.state("d-seed1").status) == (
+        assert (state.slot_seconds(), state.status, state.reason) == (3600.0, "planned", KILLED)
+        assert (one.state("d-seed1").slot_seconds(), one.state("d-seed1").status) == (
             0.0,
             "failed",
         )
