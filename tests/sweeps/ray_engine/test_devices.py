@@ -47,7 +47,7 @@ def run(ray_with_gpu, plan_of, records, monkeypatch):
             from sweeps.engine import trial_task
             from sweeps.ray_engine import trial_process
 
-            trial_task.compute = lambda task: compute(task.name)
+            trial_task.compute = lambda task, *asked: compute(task.name)
             trial_process.run_in_tune(config)
 
         monkeypatch.setattr(runner, "run_in_tune", planted)
