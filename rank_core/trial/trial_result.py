@@ -12,6 +12,7 @@ from rank_core.ranking.encode import Work
 from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint
+from rank_core.trial.workers import Workers, worker_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +31,6 @@ class Progress:
         """The report as part of a trial of `num_steps` steps, after `steps` of them."""
         curve = tuple(replace(point, step=point.step + steps) for point in self.curve)
         return Progress(self.step + steps, num_steps, curve, self.dev)
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The number of workers of a trial from a step on, `seconds` of computing after its begin."""
-
-    step: int
-    number: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -86,6 +78,11 @@ class TrialResult:
     ties: int  # test documents with the score of another document of the query
     versions: dict[str, str]
     workers: tuple[Workers, ...] = ()  # several where their number changed
+
+    @property
+    def worker_seconds(self) -> float:
+        """The seconds of training and evaluation, of all its workers in all."""
+        return worker_seconds(self.train_seconds + self.eval_seconds, self.workers)
 
 
 def values_of(models: Sequence[ModelResult], split: str) -> dict[str, float]:

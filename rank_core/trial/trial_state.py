@@ -22,7 +22,8 @@ from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
-from rank_core.trial.trial_result import ModelResult, Progress, Workers
+from rank_core.trial.trial_result import ModelResult, Progress
+from rank_core.trial.workers import Workers
 
 logger = logging.getLogger(__name__)
 

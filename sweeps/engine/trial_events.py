@@ -74,6 +74,8 @@ class TrialEvents:
         if again:
             self.search.limit.lost(trial)
         else:
+            if end.result:
+                self.search.measured(trial, end.result.worker_seconds)
             self.search.ended(trial, end.status)
             self._tell("finished" if end.result else "failed", trial, trial.config)
 

@@ -167,13 +167,14 @@ class Attempts:
         return time.monotonic() - self._changed
 
     def _workers(self, trial: Trial, avoids: frozenset[str]) -> int:
-        """The workers of a trial's next attempt: as many as there is room for. It waits for the
-        fewest alone, of other jobs or of an autoscaler."""
+        """The workers of a trial's next attempt: its share of the room, by its share of the work
+        that waits. It waits for the fewest alone, of other jobs or of an autoscaler."""
         resources = self.resources
         if not resources.min_workers:
             return resources.num_workers
         room = self._room(avoids | self.nodes.waiting.keys())
-        most = min(room, resources.num_workers, self._growth[trial.name].at_most)
+        share = round(room * self.events.search.share(trial))
+        most = min(share, resources.num_workers, self._growth[trial.name].at_most)
         return max(resources.least, most)
 
     def _grow(self, now: float) -> None:

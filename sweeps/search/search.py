@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sweeps.plan.search_options import search_kind
 from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
+from sweeps.store.trial_status import USED
 from sweeps.terminal.text import numbered
 
 StatusOf = Callable[[Trial], str | None]
@@ -84,6 +86,7 @@ class Search(ABC):
         self.decision = Decision((), final=False)
         self._waiting: dict[str, Trial] = {}  # wanted, not launched and not ended, in their order
         self._cost_waiting = 0.0
+        self._seconds: dict[str, list[float]] = {}  # {cell: of trials that have ended}
         self._described: object = None  # what `sweep.json` has
 
     @classmethod
@@ -157,6 +160,10 @@ class Search(ABC):
             return len(self.ahead), sum(trial.cost for trial in self._ahead())
         return len(self._waiting), self._cost_waiting
 
+    def share(self, trial: Trial) -> float:
+        """The share that a launched trial has in the work ahead, itself included."""
+        return trial.cost / (trial.cost + self.work_ahead[1])
+
     def next(self, slots: int = 1) -> Trial | None:
         """The trial to launch now, of as many at a time as there are `slots`; None: none at this
         moment. Called several times a second, and after every end of a trial, until `over`. Waiting
@@ -208,6 +215,10 @@ class Search(ABC):
             self._decide()
         self.describe()
 
+    def measured(self, trial: Trial, seconds: float) -> None:
+        """A trial ends that took so many seconds of its workers in all."""
+        self._seconds.setdefault(trial.cell.cell, []).append(seconds)
+
     def describe(self) -> None:
         """Write the decisions so far to `sweep.json`, for `status` and the report, if there are new
         ones: a plan of thousands of cells takes seconds to write."""
@@ -221,17 +232,25 @@ class Search(ABC):
         update_sweep_file(self.records, **facts, search=dict(self.described()), trials=trials)
 
 
-EARLY = 4.0
+EARLY = 2.0
 """A trial has its turn where what waits would keep all slots for less than this many times its own
 length: forecasts err, and a long trial that starts last is what a sweep waits for."""
+SHORTEST = 1e-6  # seconds of a trial that takes none
 
 
 class Listed(Search):
     """All trials of the plan: the grid, or the drawn part of it. They start seed by seed, so that a
     sweep that ends early has about as many seeds of every cell; several at a time also longest
-    first, as soon as a long one could be the last to end."""
+    first, as soon as a long one could be the last to end. A trial is taken to be as long as others
+    of its cell were; where none has ended, by its encoder tokens."""
 
     uses_results = False
+
+    def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
+        super().__init__(plan, known, records)
+        self._speed: list[tuple[float, float]] = []  # (seconds, costs) of all of them
+        self._lengths: dict[str, float] = {}  # {cell: by which its trials are sorted}
+        self._sort_at = 0  # the ends after which they are sorted again
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
@@ -246,9 +265,47 @@ class Listed(Search):
     def begin(self) -> Search:
         """Decides, once."""
         super().begin()
-        waiting = reversed(self._waiting.values())
-        self._by_cost = sorted(waiting, key=lambda trial: trial.cost)  # and some that wait no more
+        trials = {one.name: one for one in self.decision.wanted if self.status(one) in USED}
+        self._sort_at = len(trials)
+        for name, state in self.records.states(trials).items() if trials else ():
+            self.measured(trials[name], state.result_seconds(1))
+        self._sort()
         return self
+
+    def measured(self, trial: Trial, seconds: float) -> None:
+        """Those that wait are sorted by it."""
+        super().measured(trial, seconds)
+        self._speed.append((seconds, trial.cost))
+        if len(self._speed) >= self._sort_at:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Sorts what waits; again once a tenth more has ended, so that all sorting together costs
+        as much as a few."""
+        self._sort_at = len(self._speed) + 1 + len(self._speed) // 10
+        seconds, costs = map(sum, zip(*self._speed, strict=True)) if self._speed else (1.0, 1.0)
+        self._lengths = {
+            trial.cell.cell: max(fmean(known), SHORTEST) if known else trial.cost * seconds / costs
+            for trial in self.decision.wanted
+            for known in [self._seconds.get(trial.cell.cell)]
+        }
+        # Some of them wait no more when their turn comes.
+        self._by_length = sorted(reversed(self._waiting.values()), key=self._length)
+        self._length_waiting = sum(map(self._length, self._by_length))
+
+    def _length(self, trial: Trial) -> float:
+        return self._lengths[trial.cell.cell]
+
+    def share(self, trial: Trial) -> float:
+        """By the lengths of trials."""
+        if self.limit.held_back:
+            return super().share(trial)
+        return self._length(trial) / (self._length(trial) + self._length_waiting)
+
+    def _waits_no_more(self, name: str) -> None:
+        if trial := self._waiting.get(name):
+            self._length_waiting -= self._length(trial)
+        super()._waits_no_more(name)
 
     def _first(self, slots: int) -> Trial | None:
         trial = super()._first(slots)
@@ -256,11 +313,12 @@ class Listed(Search):
             return trial
         if self.limit.by_seed:
             of_seed = takewhile(lambda ahead: ahead.seed == trial.seed, self._ahead())
-            return max(of_seed, key=lambda ahead: ahead.cost)
-        while self._by_cost[-1].name not in self._waiting:
-            self._by_cost.pop()
-        longest = self._by_cost[-1]
-        return longest if EARLY * longest.cost >= self._cost_waiting / slots else trial
+            return max(of_seed, key=self._length)
+        while self._by_length[-1].name not in self._waiting:
+            self._by_length.pop()
+        longest = self._by_length[-1]
+        early = EARLY * self._length(longest) >= self._length_waiting / slots
+        return longest if early else trial
 
 
 def competitors(plan: Plan) -> list[PlannedCell]:

@@ -26,6 +26,7 @@ from rank_core.files import FULL, NO_FILE
 from rank_core.parsing import parsed_json
 from rank_core.secrets import redact
 from rank_core.seeding import derive
+from rank_core.trial.workers import Workers, worker_seconds
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.trial_status import INTERRUPTED, RESIZED, TrialStatus
 
@@ -151,11 +152,9 @@ class State:
     def result_seconds(self, workers: int) -> float:
         """The seconds that its result took, times the number of its workers; `workers` where that
         was not noted, as before 0.5."""
-        end = float(self.facts["train_seconds"] + self.facts["eval_seconds"])
-        rows = self.facts.get("workers") or [{"number": workers, "seconds": 0.0}]
-        ends = [*(row["seconds"] for row in rows[1:]), end]
-        spans = zip(rows, ends, strict=True)
-        return float(sum(row["number"] * (last - row["seconds"]) for row, last in spans))
+        seconds = float(self.facts["train_seconds"] + self.facts["eval_seconds"])
+        rows = [Workers(**row) for row in self.facts.get("workers") or ()]
+        return worker_seconds(seconds, rows or [Workers(step=0, number=workers, seconds=0.0)])
 
     @property
     def dev(self) -> Mapping[str, float]:

@@ -2,19 +2,21 @@
 
 The search of a plan gives its trials to simulated slots: all there at once; slots that fail, so
 that a trial goes on in a new process from its last checkpoint; half of the slots an hour late.
-What the search knows of a trial is its encoder tokens; what it takes is measured: by a forecast on
-this machine (`plans`), or by the finished trials of the sweeps whose folders are given. The longest
-trial counts four hours. `least` is the longest trial, or all work over all slots from when they are
-there. Run:
-python -m tests.benchmarks.schedule [FOLDER ...] [--plans model_zoo,window_stride]
+What the search knows of a trial is its encoder tokens, and what others of its cell took; what it
+takes is measured: by a forecast on this machine (`plans`), by the finished trials of the sweeps
+whose folders are given, or as an earlier run has written it (`lengths`). The longest trial counts
+four hours. `least` is the longest trial, or all work over all slots from when they are there.
+In the last columns a trial has 1 to 8 slots (`--num-workers 1-8`), of which two do 1.8 times the
+work of one, and `least` counts the longest trial on 8. Run:
+python -m tests.benchmarks.schedule [FOLDER ...] [--plans model_zoo,window_stride] [--lengths F]
     [--slots 8,64,128] [--seeds 5] [--json F]
 """
 
 import argparse
-import heapq
 import itertools
+import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -34,8 +36,11 @@ from sweeps.systems.load import load_sweep
 from tests.benchmarks.workload import show
 
 HOURS = 4.0  # of the longest trial
-FAILURES = 0.02  # of a slot in an hour
+FAILURES = 0.1  # of a slot in an hour
 LOST = 0.1  # hours of a failure: since the last checkpoint, and the start of a process
+GROUP = 8  # slots of a trial, at most
+DOUBLED = 0.9  # of twice the speed, on twice the slots
+GROWING = 1 / 60  # hours in which a group that goes on with more slots does nothing
 LATE = 1.0  # hours after which half of the slots join
 
 
@@ -54,13 +59,13 @@ class Cluster:
     joins: tuple[float, ...]
     failures: float = 0.0
 
-    def least(self, hours: Sequence[float]) -> float:
-        """The hours that any order takes at least."""
+    def least(self, hours: Sequence[float], most: int = 1) -> float:
+        """The hours that any order takes at least, of trials on 1 to `most` slots each."""
         work, there = sum(hours), 0.0
         joins = sorted(self.joins)
         for number, (since, until) in enumerate(itertools.pairwise([*joins, np.inf]), start=1):
             if there + number * (until - since) >= work:
-                return max(since + (work - there) / number, joins[0] + max(hours))
+                return max(since + (work - there) / number, joins[0] + max(hours) / most)
             there += number * (until - since)
         raise AssertionError("slots without an end do all work")
 
@@ -119,23 +124,78 @@ def recorded(folder: Path) -> Lengths:
     return Lengths.of((max(tokens, 1.0), seconds) for tokens, seconds in means.to_numpy())
 
 
-def simulated(search: Listed, hours: Sequence[float], cluster: Cluster) -> tuple[float, float]:
+@dataclass
+class Running:
+    """A trial on a slot, or on several."""
+
+    trial: Trial
+    left: float  # hours on one slot
+    workers: int
+
+    @property
+    def hours(self) -> float:
+        """Until it ends."""
+        return self.left / self.speed
+
+    @property
+    def speed(self) -> float:
+        """That of its group, in slots."""
+        return float((2 * DOUBLED) ** np.log2(self.workers))
+
+
+@dataclass
+class Simulation:
+    """A search whose trials run on a cluster, each on 1 to `most` slots."""
+
+    search: Listed
+    hours: Sequence[float]  # of a trial of each cell on one slot
+    cluster: Cluster
+    most: int = 1
+
+    def run(self) -> tuple[float, float]:
+        """(the hours until the last trial ends, the least of any order with the same failures)."""
+        rng = generator(1, "failures")
+        taken = {}
+        for trial in self.search.unstarted:
+            own = self.hours[int(trial.cell.cell.removeprefix("cell"))]
+            taken[trial.name] = own + LOST * float(rng.poisson(self.cluster.failures * own))
+        now, running = 0.0, list[Running]()
+        while True:
+            slots = sum(join <= now for join in self.cluster.joins)
+            running += self._started(slots - sum(one.workers for one in running), slots, taken)
+            if not running:
+                return now, self.cluster.least(list(taken.values()), self.most)
+            self._grow(running, slots - sum(one.workers for one in running))
+            ends = min(one.hours for one in running)
+            joins = min((join - now for join in self.cluster.joins if join > now), default=np.inf)
+            passed = min(ends, joins)
+            now += passed
+            for one in running:
+                one.left -= passed * one.speed
+            for one in [one for one in running if one.left <= 1e-9]:
+                running.remove(one)
+                self.search.measured(one.trial, taken[one.trial.name] * 3600)
+
+    def _started(self, room: int, slots: int, taken: Mapping[str, float]) -> Iterator[Running]:
+        while room and (trial := self.search.next(slots)):
+            workers = max(1, min(self.most, round(room * self.search.share(trial))))
+            room -= workers
+            yield Running(trial, taken[trial.name], workers)
+
+    def _grow(self, running: Sequence[Running], room: int) -> None:
+        """The smallest group takes the room that no trial waits for."""
+        while room and (smaller := [one for one in running if one.workers < self.most]):
+            one = min(smaller, key=lambda one: one.workers)
+            more = min(room, self.most - one.workers)
+            one.workers, room = one.workers + more, room - more
+            one.left += GROWING * one.speed
+
+
+def simulated(
+    search: Listed, hours: Sequence[float], cluster: Cluster, most: int = 1
+) -> tuple[float, float]:
     """(the hours until the last trial ends, the least of any order with the same failures)."""
-    rng = generator(1, "failures")
-    mean = {f"cell{i}": one for i, one in enumerate(hours)}
-    taken = {}
-    for trial in search.unstarted:
-        own = mean[trial.cell.cell]
-        taken[trial.name] = own + LOST * float(rng.poisson(cluster.failures * own))
-    free, end = list(cluster.joins), 0.0
-    heapq.heapify(free)
-    while True:
-        now = heapq.heappop(free)
-        trial = search.next(sum(join <= now for join in cluster.joins))
-        if trial is None:
-            return end, cluster.least(list(taken.values()))
-        heapq.heappush(free, now + taken[trial.name])
-        end = max(end, now + taken[trial.name])
+    return Simulation(search, hours, cluster, most).run()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -147,10 +207,14 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--backbone", default="tiny-docs")
     flags.add_argument("--slots", default="8,64,128")
     flags.add_argument("--seeds", type=int, default=5)
+    flags.add_argument("--lengths", type=Path, help="a file that --json has written")
     flags.add_argument("--json", type=Path)
     args = flags.parse_args(argv)
     words = ["--collection", args.collection, "--backbone", args.backbone]
     lengths = {folder.parent.name: recorded(folder) for folder in args.folders}
+    if args.lengths:
+        saved = json.loads(args.lengths.read_text())["lengths"]
+        lengths |= {name: Lengths(**one) for name, one in saved.items()}
     if not lengths:
         lengths = {name: forecasted(name, words) for name in args.plans.split(",")}
     rows = []
@@ -159,6 +223,7 @@ def main(argv: Sequence[str]) -> None:
             for cluster in clusters(slots):
                 before, least = simulated(own.search(InPlanOrder, args.seeds), own.hours, cluster)
                 after, _ = simulated(own.search(Listed, args.seeds), own.hours, cluster)
+                groups, low = simulated(own.search(Listed, args.seeds), own.hours, cluster, GROUP)
                 rows.append(
                     {
                         "sweep": f"{name}, {len(own.hours)} x {args.seeds}",
@@ -167,6 +232,8 @@ def main(argv: Sequence[str]) -> None:
                         "least (h)": f"{least:.2f}",
                         "plan order": f"{before:.2f} ({before / least - 1:+.0%})",
                         "long ones early": f"{after:.2f} ({after / least - 1:+.1%})",
+                        f"least, 1-{GROUP} (h)": f"{low:.2f}",
+                        f"1-{GROUP} workers": f"{groups:.2f} ({groups / low - 1:+.1%})",
                     }
                 )
     show(rows, args.json, lengths={name: vars(own) for name, own in lengths.items()})

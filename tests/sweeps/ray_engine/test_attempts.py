@@ -269,7 +269,9 @@ def test_a_group_that_dies_before_it_forms_is_an_attempt(attempts):
 
 @pytest.fixture
 def nodes_of(attempts, monkeypatch):
-    """Groups of 1 to 4 workers of a core; `nodes_of(2, 1)` is a cluster of nodes with these."""
+    """Groups of 1 to 4 workers of a core, each of which is all the work that waits;
+    `nodes_of(2, 1)` is a cluster of nodes with these."""
+    monkeypatch.setattr(attempts.events.search, "share", lambda trial: 1.0)
     attempts.resources = replace(SLOTS, num_workers=4, min_workers=1, slots=9)
     attempts._most, now = 9, [1000.0]
     attempts.nodes.checkpoint = CheckpointLoad(minutes=5.0)
@@ -318,6 +320,15 @@ def leaves(attempts, tune_id, *, wished=True):
     """At its next checkpoint."""
     attempts.reported(tune_id, end_of(Leaves(Leave(wished, Saved((0, 9), 0.0)))))
     attempts.completed(tune_id)
+
+
+def test_a_group_has_the_share_of_the_room_that_its_trial_has_of_the_work(
+    attempts, nodes_of, monkeypatch
+):
+    shares = iter([0.25, 0.01, 0.5, 1.0])
+    monkeypatch.setattr(attempts.events.search, "share", lambda trial: next(shares))
+    nodes_of(4, 4)
+    assert [formed(attempts, tune_id)[1] for tune_id in "abcd"] == [2, 1, 2, 3]
 
 
 def test_a_group_has_as_many_workers_as_there_are_and_never_waits_for_those_of_others(

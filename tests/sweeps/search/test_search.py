@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
-from sweeps.plan.plan import Plan, PlanLine
+from sweeps.plan.plan import Plan, PlanLine, Trial
 from sweeps.plan.search_options import SearchOutcome
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search import study as study_module
@@ -387,6 +387,43 @@ def test_no_long_trial_is_what_the_slots_wait_for_at_the_end(cluster: Cluster):
     after, _ = simulated(LONG_LAST.search(Listed, 5), LONG_LAST.hours, cluster)
     assert before > 1.3 * least
     assert after <= 1.05 * least
+
+
+class Forgetful(Listed):
+    """Knows the tokens of trials alone."""
+
+    def measured(self, trial: Trial, seconds: float) -> None:
+        """Learns nothing."""
+
+
+def test_lengths_that_tokens_do_not_show_are_learned_from_the_first_seed():
+    hours, cluster = LONG_LAST.hours, next(clusters(8))
+    alike_by_tokens = Lengths((1.0,) * 21, hours)
+    learned, least = simulated(alike_by_tokens.search(Listed, 10), hours, cluster)
+    by_tokens, _ = simulated(alike_by_tokens.search(Forgetful, 10), hours, cluster)
+    assert learned <= 1.05 * least
+    assert by_tokens > 1.15 * least
+
+
+@pytest.mark.parametrize("words", [(), ("--search", "random", "--num-configs", "3")])
+def test_lengths_of_an_earlier_command_are_those_of_its_finished_trials(plan_of, tmp_path, words):
+    player = Player(tmp_path, plan_of(*SIX, *words), good_small_windows)
+    first = player.begin().next(2)
+    leave(player.records, first, player.value(first))
+    search = player.begin()
+    seconds = player.records.state(first.name).result_seconds(1)
+    rest = [one for one in player.plan.trials() if one.name != first.name]
+    again = next(one for one in rest if one.cell == first.cell)
+    work = sum(seconds * one.cost / first.cost for one in rest)
+    assert search.share(again) == pytest.approx(seconds / (work + seconds))
+
+
+def test_a_trial_that_is_most_of_the_work_has_most_of_the_slots_and_the_last_one_all():
+    cluster = next(clusters(8))
+    alone, least = simulated(LONG_LAST.search(Listed, 1), LONG_LAST.hours, cluster)
+    groups, _ = simulated(LONG_LAST.search(Listed, 1), LONG_LAST.hours, cluster, 8)
+    assert alone == least == 4.0
+    assert groups < 0.5 * alone
 
 
 def test_one_slot_and_trials_of_one_length_take_the_order_of_the_plan():
