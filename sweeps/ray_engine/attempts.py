@@ -103,11 +103,12 @@ class Attempts:
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self._again: deque[tuple[float, Trial]] = deque()  # and not before when
+        self._behind: deque[Trial] = deque()  # which got no workers: after all others
         self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
         self._stuck: float | None = None  # since when a trial waits for nodes that have left
         self._failed_on: dict[str, set[str]] = {}  # {trial: nodes where it had a fault of a node}
-        self._proved: set[str] = set()  # nodes where a trial has ended
+        self._faults: dict[str, set[str]] = {}  # {node: trials with one since one has ended there}
 
     @property
     def slots(self) -> int:
@@ -117,16 +118,20 @@ class Attempts:
     @property
     def over(self) -> bool:
         """True if no trial runs or will run."""
-        return self.events.search.over and not self.live and not self._again
+        waiting = self._again or self._behind
+        return self.events.search.over and not self.live and not waiting
 
     def next(self, tune_id: str) -> Trial | None:
-        """The trial that Tune starts next, if a slot is free; those that run again come first."""
+        """The trial that Tune starts next, if a slot is free; those that run again come first,
+        those that waited in vain for their workers last."""
         if len(self.live) >= self.slots or self._all_prepare() or not self._has_place():
             return None
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
             self._again.remove(due)
         trial = due[1] if due else self.events.search.next(self.slots)
+        if not trial and self._behind:
+            trial = self._behind.popleft()
         if trial:
             # The process of a slot goes from trial to trial. Were it any free process, a trial that
             # waits for the first one of a new slot would be given each that is free, and no process
@@ -217,13 +222,14 @@ class Attempts:
         return unfit
 
     def _note_fault(self, trial: Trial, node: str) -> None:
-        """Leaves a node out where several trials have failed and none has ended."""
+        """Leaves a node out where several trials have failed since one has ended."""
         self._failed_on.setdefault(trial.name, set()).add(node)
-        own = {name for name, nodes in self._failed_on.items() if node in nodes}
-        if len(own) < SICK_TRIALS or node in self._proved | self.nodes.unfit.keys():
+        self._faults.setdefault(node, set()).add(trial.name)
+        number = len(self._faults[node])
+        if number < SICK_TRIALS or node in self.nodes.unfit:
             return
         if can_run(self.resources, self.nodes.unfit.keys() | {node}):
-            why = f"{numbered(len(own), 'trial')} failed there, and none has ended"
+            why = f"{numbered(number, 'trial')} failed there, and none has ended since"
             host = f"{hosts().get(node, '')} ({node[:8]})"
             self.events.screen.tell(self.nodes.reject(Unfit(node, host, why)))
 
@@ -331,7 +337,8 @@ class Attempts:
         growth, workers = self._growth[attempt.trial.name], attempt.workers
         fewer = growth.left_with if 0 < growth.left_with < workers else workers // 2
         growth.at_most = max(self.resources.least, fewer)
-        self._wait_again(attempt)
+        attempt.settled = True
+        self._behind.append(attempt.trial)
 
     def _wait_again(self, attempt: _Attempt, seconds: float = 0.0) -> None:
         attempt.settled = True
@@ -376,7 +383,7 @@ class Attempts:
                 self.events.ended(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
-            self._proved.add(node_of(attempt.actor)[0])
+            self._faults.pop(node_of(attempt.actor)[0], None)
             self.events.ended(attempt.trial, report)
         elif report.left and report.left.wished:
             attempt.settled = True
@@ -445,7 +452,8 @@ class Attempts:
         failed_on = node_of(end.process or attempt.actor)[0]
         end = replace(end, host=end.host or host)
         attempt.settled = True
-        again = self.failures.count(attempt.trial.name, end.kind)
+        saved = end.left.state.position if end.left and end.left.state else None
+        again = self.failures.count(attempt.trial.name, end.kind, saved)
         if again:
             # The processes that filled the memory need a moment to end; at once the trial would die
             # again.

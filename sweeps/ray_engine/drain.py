@@ -4,7 +4,7 @@
 import threading
 import time
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 
 import ray
 
@@ -23,13 +23,18 @@ def draining_nodes() -> set[str]:
     return set()
 
 
-@lru_cache(maxsize=1)
-def notice_of_node() -> threading.Event:
-    """Set within a second or two once the node of this process goes soon."""
-    notice, node = threading.Event(), ray.get_runtime_context().get_node_id()
+def this_node() -> str:
+    """Ray's id of the node of this process."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+@cache
+def notice_of(*nodes: str) -> threading.Event:
+    """Set within a second or two once one of these nodes goes soon."""
+    notice = threading.Event()
 
     def look() -> None:
-        while node not in draining_nodes():
+        while draining_nodes().isdisjoint(nodes):
             time.sleep(LOOK_SECONDS)
         notice.set()
 

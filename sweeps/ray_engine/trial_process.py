@@ -26,7 +26,7 @@ from rank_core.machine import take_gpu
 from rank_core.trial.trial import Progress, prepare
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of, no_notice
 from sweeps.plan.resources import Resources
-from sweeps.ray_engine.drain import notice_of_node
+from sweeps.ray_engine.drain import notice_of, this_node
 from sweeps.ray_engine.driver_disk import storage_here
 from sweeps.ray_engine.growth import notice_of_growth
 from sweeps.ray_engine.nodes import (
@@ -73,7 +73,7 @@ def run_in_tune(config: dict[str, Any]) -> None:
         tune.report({"report": FORMED})
     best = float("-inf")
     # Of a machine's own Ray nobody takes a node away.
-    is_going = notice_of_node().is_set if config["expected"] else no_notice
+    is_going = notice_of(this_node()).is_set if config["expected"] else no_notice
     for report in attempt(task, is_going):
         judged = {}
         if task.competes and isinstance(report, Progress) and report.dev is not None:
@@ -109,8 +109,9 @@ def run_in_train(config: dict[str, Any]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     name = f"train-{tune.get_context().get_trial_id()}"
+    here = this_node()
     if config["expected"]:
-        notice_of_node()  # which takes a moment to know
+        notice_of(here)  # which takes a moment to know
     callbacks = [TuneReportCallback()]
     resources, workers = config["resources"], config["workers"]
     # A group avoids the nodes that prepare, but not for good: of a longer wait, others may leave.
@@ -120,14 +121,14 @@ def run_in_train(config: dict[str, Any]) -> None:
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(waits / (START_TRIES + 1))
     group = replace(resources, num_workers=workers)
     try:
-        run_group(_train_worker, config, group, name, callbacks, avoid=avoid)
+        run_group(_train_worker, config | {"driver": here}, group, name, callbacks, avoid=avoid)
     except Exception as error:  # Ray Train has several classes
         cause = getattr(error, "controller_failure", error)
         waited = type(cause).__name__ == "WorkerGroupStartupTimeoutError"  # Ray's own, not public
         failures = getattr(error, "worker_failures", {}).values()
         unfit = next((one.unfit for one in failures if isinstance(one, UnfitWorker)), None)
         tune.report({"report": unfit or (NO_WORKERS if waited else end_of_group(error))})
-    if config["expected"] and notice_of_node().is_set():
+    if config["expected"] and notice_of(here).is_set():
         os._exit(1)  # otherwise it would drive the group of the next trial
 
 
@@ -186,7 +187,9 @@ def _train_worker(config: dict[str, Any]) -> None:
     except BadInput as error:
         raise UnfitWorker(unfit_here(error)) from None
     train.report({"report": FORMED})
-    is_going = notice_of_node().is_set if config["expected"] else no_notice
+    # The group ends with the node of its driver, too.
+    nodes = this_node(), config["driver"]
+    is_going = notice_of(*nodes).is_set if config["expected"] else no_notice
     # One worker asks for all of them.
     asks = config["resources"].min_workers and train.get_context().get_world_rank() == 0
     may_grow = notice_of_growth(config["attempt"]) if asks else no_notice

@@ -145,6 +145,10 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
 FAULT = End(TrialStatus.FAILED, reason="CUDA error: launch failure", kind="device")
 
 
+def nothing_else_waits(attempts):
+    attempts.events.search._waiting.clear()
+
+
 def faults(attempts, monkeypatch, number, *, others=True):
     """So many trials whose first attempts fail on n1, one after the other."""
     monkeypatch.setattr(
@@ -183,21 +187,44 @@ def test_the_only_node_is_tried_again(attempts, monkeypatch):
     assert attempts.next("b") is trial and attempts.live["b"].avoids == frozenset()
 
 
-@pytest.mark.parametrize("proved", [False, True])
-def test_a_node_on_which_different_trials_fail_and_none_ends_is_left_out(
-    attempts, monkeypatch, proved
+@pytest.mark.parametrize("ended", ["none", "before", "between"])
+def test_a_node_on_which_different_trials_fail_since_one_has_ended_is_left_out(
+    attempts, monkeypatch, ended
 ):
+    """Also one that worked for hours, and then its GPU broke."""
     monkeypatch.setattr(module, "SICK_TRIALS", 2)
-    if proved:
+
+    def one_ends():
         begin(attempts, "good")
         attempts.reported("good", End(TrialStatus.DIVERGED, reason="x"))
         attempts.completed("good")
-    faults(attempts, monkeypatch, module.SICK_TRIALS)
+
+    if ended == "before":
+        one_ends()
+    faults(attempts, monkeypatch, 1)
+    if ended == "between":
+        attempts._again.clear()
+        one_ends()
+    faults(attempts, monkeypatch, 1)
     attempts._again.clear()
     attempts.next("z")
-    assert attempts.live["z"].avoids == (frozenset() if proved else {"n1"})
+    sick = ended != "between"
+    assert attempts.live["z"].avoids == ({"n1"} if sick else frozenset())
     said = " ".join(attempts.events.screen.out.getvalue().split())
-    assert ("host-a (n1) gets no trial: 2 trials failed there" in said) != proved
+    assert ("host-a (n1) gets no trial: 2 trials failed there" in said) == sick
+
+
+def test_a_trial_that_gets_on_between_drained_nodes_goes_on(attempts):
+    """Nodes of half an hour do not end a trial of a day; those on which it gets nowhere do."""
+    trial = attempts.next("0")
+    for number in range(2 * LIMITS["node lost"]):
+        begin(attempts, str(number)) if number else attempts.started("0", "alive")
+        leaves(attempts, str(number), wished=False, step=number + 1)
+        assert trial.name not in attempts.events.screen.statuses
+    for number in range(LIMITS["node lost"]):
+        begin(attempts, f"stuck {number}")
+        leaves(attempts, f"stuck {number}", wished=False, step=2 * LIMITS["node lost"])
+    assert attempts.events.screen.statuses[trial.name] == "failed"
 
 
 def test_a_trial_whose_nodes_have_left_is_placed_anew(attempts, monkeypatch):
@@ -251,7 +278,9 @@ def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, m
     attempts.got_no_workers("a")
     attempts.completed("a")
     assert state(attempts, trial).num_attempts == 0 and not failures(attempts)
-    assert attempts.next("b") is trial
+    assert attempts.next("other") is not trial  # which has waited long enough
+    nothing_else_waits(attempts)
+    assert not attempts.over and attempts.next("b") is trial
     attempts.started("b", "alive")
     attempts.formed("b")
     assert state(attempts, trial).num_attempts == 1
@@ -316,9 +345,9 @@ def formed(attempts, tune_id):
     return trial, attempts.live[tune_id].workers
 
 
-def leaves(attempts, tune_id, *, wished=True):
+def leaves(attempts, tune_id, *, wished=True, step=9):
     """At its next checkpoint."""
-    attempts.reported(tune_id, end_of(Leaves(Leave(wished, Saved((0, 9), 0.0)))))
+    attempts.reported(tune_id, end_of(Leaves(Leave(wished, Saved((0, step), 0.0)))))
     attempts.completed(tune_id)
 
 
@@ -436,6 +465,7 @@ def test_a_group_that_has_left_for_nothing_waits_twice_as_long_before_the_next_t
 ):
     nodes_of(8, free=2)
     trial, workers = formed(attempts, "0")
+    nothing_else_waits(attempts)
     for number in range(3):
         wait = module.GROW_SECONDS * 2**number
         assert free_for(attempts, nodes_of, 8, free=1, seconds=wait) == 0
@@ -532,6 +562,7 @@ def test_a_group_that_gets_no_further_workers_waits_for_fewer(attempts, nodes_of
     """The others of the cluster may be another job's."""
     nodes_of(4)
     trial = begin(attempts, "a")
+    nothing_else_waits(attempts)
     attempts.got_no_workers("a")
     attempts.completed("a")
     nodes_of(4, after=module.CHECK_SECONDS)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,8 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.experiment import Trial
 
 from rank_core.errors import BadInput, OutOfMemory
-from sweeps.ray_engine import trial_process
+from sweeps.plan.resources import Resources
+from sweeps.ray_engine import drain, trial_process
 from sweeps.ray_engine.group_network import choose_interface, interface_of
 from sweeps.ray_engine.runner import error_of
 from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error
@@ -36,6 +38,33 @@ def test_workers_meet_on_the_network_of_rays_node_address(monkeypatch):
     choose_interface()
     assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("lo", "=eth7")
     assert interface_of("192.0.2.1") is None
+
+
+@pytest.mark.parametrize("goes", ["worker", "driver"])
+def test_a_group_leaves_where_the_node_of_a_worker_or_of_its_driver_goes(monkeypatch, goes):
+    going, asked = {"another"}, []
+
+    def compute(task, is_going, may_grow):
+        asked.append(is_going())
+        going.add(goes)
+        while not is_going():  # a thread looks
+            time.sleep(0.01)
+        yield from ()
+
+    monkeypatch.setattr(drain, "draining_nodes", lambda: going)
+    monkeypatch.setattr(drain, "LOOK_SECONDS", 0.01)
+    drain.notice_of.cache_clear()
+    for name, value in {
+        "this_node": lambda: "worker",
+        "task_here": dict,
+        "compute": compute,
+    }.items():
+        monkeypatch.setattr(trial_process, name, value)
+    monkeypatch.setattr(trial_process.train, "report", lambda report: None)
+    resources = Resources(num_workers=2, cpus=1, gpus=0, threads=1, slots=1)
+    trial_process._train_worker({"expected": True, "driver": "driver", "resources": resources})
+    drain.notice_of.cache_clear()
+    assert asked == [False]
 
 
 WAITS: list[float] = []
