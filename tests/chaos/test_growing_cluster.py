@@ -17,8 +17,7 @@ from sweeps.chunk_size import EXPERIMENT as CHUNK_SIZE
 from tests.chaos.victims import Machines
 from tests.e2e.conftest import ROOT, trials_of, values_of
 
-# A trial is longer than the start of a process: a warm process takes shorter ones from the process
-# that starts on a new node (docs/cluster.md).
+# Trials are long enough that some are left when a node joins.
 TRIALS = 12
 WORDS = (
     "--smoke-test --num-seeds 4 training.max_steps=200 training.num_epochs=100 --tracking-uri none"
