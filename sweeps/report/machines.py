@@ -4,7 +4,12 @@ from sweeps.findings.analysis import Analysis
 from sweeps.systems.machines import UnlikeSides, unlike_sides
 from sweeps.terminal.text import numbered
 
-WORDS = {"device": "devices", "precision": "precisions", "torch": "builds of torch"}
+WORDS = {
+    "device": "devices",
+    "precision": "precisions",
+    "torch": "builds of torch",
+    "workers": "numbers of workers",
+}
 
 
 def unlike_rows(analysis: Analysis) -> list[UnlikeSides]:

@@ -8,13 +8,15 @@ from typing import Any
 from sweeps.plan.groups import group_size
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
+from sweeps.terminal.text import numbered
 
 CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")
 """Devices of trials without a GPU."""
 Machines = Mapping[str, tuple[str, ...]]
 """{fact of the machines: its values over the trials of a cell}."""
-FACTS = {"device": "", "precision": "training.precision", "torch": ""}
-"""Those that may change a number, and the setting that changes one on purpose, if any."""
+FACTS = {"device": "", "precision": "training.precision", "torch": "", "workers": ""}
+"""Those that may change a number, and the setting that changes one on purpose, if any; workers add
+up gradients in another order."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,13 @@ def machines_of(states: Iterable[State]) -> dict[str, Machines]:
     found: dict[str, dict[str, set[str]]] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
+            values = {fact: {value} for fact, value in state.facts["versions"].items()}
+            # Not noted before 0.5.
+            groups = {numbered(row["number"], "worker") for row in state.facts.get("workers", ())}
+            values |= {"workers": groups} if groups else {}
             versions = found.setdefault(state.cell, {})
-            for fact in FACTS.keys() & state.facts["versions"].keys():
-                versions.setdefault(fact, set()).add(state.facts["versions"][fact])
+            for fact in FACTS.keys() & values.keys():
+                versions.setdefault(fact, set()).update(values[fact])
     return {
         cell: {f: tuple(sorted(versions[f])) for f in versions} for cell, versions in found.items()
     }

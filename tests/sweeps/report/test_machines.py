@@ -1,7 +1,7 @@
 """A comparison whose two sides ran on unlike machines says so above the table and on the page."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,21 @@ T4 = A100 | {"device": "Tesla T4"}
 FIRST, SECOND = CELLS[0][0], CELLS[1][0]
 
 
-def sweep_on(folder: Path, machines: Mapping[str, Mapping[str, str]]) -> Path:
-    """A sweep whose cells ran on these, the others on an A100; an encoder computed."""
+def sweep_on(
+    folder: Path,
+    machines: Mapping[str, Mapping[str, str]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> Path:
+    """A sweep whose cells ran on these, the others on an A100, in groups of so many workers; an
+    encoder computed."""
     write_ranked_sweep(folder)
     for trial in (folder / "trials").iterdir():
         facts = json.loads((trial / "result.json").read_text())
         cell = trial.name.rpartition("-seed")[0]
         facts |= {"encoder_tokens": 1000, "versions": dict(machines.get(cell, A100))}
+        if numbers := (groups or {}).get(cell):
+            rows = enumerate(numbers)
+            facts["workers"] = [{"step": n, "number": own, "seconds": 0.0} for n, own in rows]
         (trial / "result.json").write_text(json.dumps(facts))
         sealed(trial)
     return folder
@@ -52,6 +60,22 @@ def test_sides_that_ran_on_unlike_machines_are_named_above_the_table(tmp_path, c
     assert ("Unlike machines: in 1 comparison" in above) == bool(words)
     assert ("Unlike machines" in page) == bool(words)
     assert [word for word in words if word not in above] == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([2, 1], "numbers of workers, which may be the difference that is seen"),
+        ([1], ""),
+        ([], ""),  # before 0.5
+    ],
+)
+def test_sides_of_unlike_groups_are_named_above_the_table(tmp_path, numbers, words):
+    groups = {cell: [1] for cell, *_ in CELLS} | {SECOND: numbers}
+    text = write_report(sweep_on(tmp_path / "sweep", {}, groups)).text
+    above = " ".join(text[: text.index("nDCG@10")].split())
+    assert words in above and ("Unlike machines: in 1 comparison" in above) == bool(words)
+    assert ("on 1 worker and 2 workers" in above) == bool(words)
 
 
 def test_what_ran_on_both_kinds_alike_or_without_an_encoder_is_no_finding(tmp_path):
