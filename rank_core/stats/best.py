@@ -30,7 +30,7 @@ from scipy import stats
 from rank_core.arrays import Floats
 from rank_core.errors import BadInput
 from rank_core.stats.behrens_fisher import half_width, two_part_p
-from rank_core.stats.family import scaled
+from rank_core.stats.family import can_err, scaled
 from rank_core.stats.matrix import ScoreMatrix, copies
 from rank_core.stats.moderation import (
     LEAST_POOL,
@@ -42,7 +42,13 @@ from rank_core.stats.moderation import (
     seeds_agree,
     where_queries_vary,
 )
-from rank_core.stats.multiplicity import NUM_DRAWS, effective_number, family_level
+from rank_core.stats.multiplicity import (
+    MOST_DRAWN,
+    NUM_DRAWS,
+    effective_number,
+    fallible,
+    family_level,
+)
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     ROUNDING,
@@ -369,15 +375,20 @@ class Rivalry:
                 runs[1][i, j] = least[1][i, j] = math.inf
 
     def _correlation(self, i: int, others: NDArray[np.intp]) -> Floats:
-        """The correlations of the differences of `others` with system i."""
+        """The correlations of the differences of `others` with system i; 0 where more of them can
+        err than `MOST_DRAWN`, whose number alone counts: those of all i would take the cube of
+        it."""
+        error_J, delta_J = self._tests.found.se_both[i, others], self.differences[i, others]
+        erring_J = can_err(error_J, delta_J)
+        if erring_J.sum() > MOST_DRAWN:
+            return np.diag(erring_J.astype(np.float64))
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
         # All rivals are compared with system i: its seeds are in each difference, with the same
         # sign. Paired runs count as independent, as in `correlations`: the standard errors are then
         # those of differences, which do not contain the variance of one side.
         shared = 0.0 if self.paired_seeds else max(self.parts[i, 0] - self.parts[i, 1], 0.0)
-        error_J = self._tests.found.se_both[i, others]
-        return scaled(covariance_JJ + shared, error_J, self.differences[i, others])
+        return scaled(covariance_JJ + shared, error_J, delta_J)
 
 
 def leaving_p(
@@ -423,8 +434,7 @@ def _rivals(p: Floats, correlation_JJ: Floats, num_draws: int) -> Floats:
     """The effective number of rivals at one-sided p-values; in one system's family its equals do
     not count."""
     if correlation_JJ.ndim == 2:
-        counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
-        correlation_JJ = correlation_JJ[np.ix_(counted, counted)]
+        correlation_JJ = fallible(correlation_JJ)
     if correlation_JJ.shape[-1] < 2:
         return np.ones(np.shape(p))
     return effective_number(p, correlation_JJ, two_sided=False, num_draws=num_draws)

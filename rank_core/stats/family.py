@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rank_core.arrays import Floats
 from rank_core.stats.corrections import CORRECTION_NAMES, MAX_T, NONE
@@ -190,11 +191,15 @@ def correlations(
 
 def scaled(covariance_KK: Floats, errors_K: Floats, delta_K: Floats) -> Floats:
     """The correlations of differences with these standard errors; 0 where one is 0 or NaN. The
-    diagonal is 1 where a comparison can err: with a variance, or a constant difference."""
+    diagonal is 1 where a comparison can err (`can_err`)."""
     known_K = errors_K > 0
     factor_K = np.divide(1, errors_K, out=np.zeros_like(errors_K), where=known_K)
     with np.errstate(invalid="ignore"):  # scores whose squares overflow
         R_KK = np.nan_to_num(covariance_KK * factor_K[:, None] * factor_K).clip(-1, 1)
-    constant_K = (errors_K == 0) & (delta_K != 0)
-    np.fill_diagonal(R_KK, (known_K | constant_K).astype(np.float64))
+    np.fill_diagonal(R_KK, can_err(errors_K, delta_K).astype(np.float64))
     return R_KK
+
+
+def can_err(errors_K: Floats, delta_K: Floats) -> NDArray[np.bool_]:
+    """Where a comparison can err: with a variance, or a constant difference."""
+    return np.asarray((errors_K > 0) | ((errors_K == 0) & (delta_K != 0)))

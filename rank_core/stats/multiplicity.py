@@ -80,11 +80,21 @@ def _step_down(p_K: Floats, R_KK: Floats) -> Floats:
         left = order[step:]
         # A comparison of two equal systems cannot err: its p is 1, whatever the family.
         counted = left[np.diagonal(R_KK)[left] > 0]
-        m = float(effective_number(p_K[k], R_KK[np.ix_(counted, counted)])) if len(counted) else 1.0
+        m = float(len(counted) or 1)
+        if 1 < m <= MOST_DRAWN:  # of more, copies in all steps would take the cube of their number
+            m = float(effective_number(p_K[k], R_KK[np.ix_(counted, counted)]))
         # Monotone, as in Holm's.
         largest = max(largest, min(1.0, max(m, 1.0) * p_K[k]))
         adjusted[k] = largest
     return adjusted
+
+
+def fallible(correlation_KK: Floats) -> Floats:
+    """The correlations of the comparisons that can err, whose diagonal is 1."""
+    counted = np.flatnonzero(np.diagonal(correlation_KK) > 0)
+    if len(counted) == len(correlation_KK):
+        return correlation_KK
+    return correlation_KK[np.ix_(counted, counted)]
 
 
 def effective_number(
@@ -189,10 +199,8 @@ def family_level(
 ) -> float:
     """The level of each comparison at which all together err with probability alpha: that of
     simultaneous intervals."""
-    R_KK = np.asarray(correlation_KK, dtype=np.float64)
-    counted = np.flatnonzero(np.diagonal(R_KK) > 0)
-    R_KK = R_KK[np.ix_(counted, counted)]
-    if len(counted) < 2:
+    R_KK = fallible(np.asarray(correlation_KK, dtype=np.float64))
+    if len(R_KK) < 2:
         return alpha
 
     def excess(level: float) -> float:
@@ -200,7 +208,7 @@ def family_level(
         return float(m) * level - alpha
 
     # 1 <= m <= K, so the level lies between Bonferroni's and the uncorrected one.
-    return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))
+    return float(optimize.brentq(excess, alpha / len(R_KK) / 2, alpha, rtol=1e-6))
 
 
 def adjusted(p: ArrayLike, method: str, correlation_KK: ArrayLike | None = None) -> Floats:

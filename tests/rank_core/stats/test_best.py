@@ -7,8 +7,10 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
+from rank_core.stats import best
 from rank_core.stats.best import BestSet, Rivalry, best_set
 from rank_core.stats.compare import compare_cells
+from rank_core.stats.multiplicity import MOST_DRAWN
 from rank_core.stats.scopes import scope_test
 from tests.rank_core.stats.matrices import drawn, matrix_of
 
@@ -209,6 +211,17 @@ def test_what_rivals_share_is_a_correlation_matrix(paired, S, correlation):
         R_JJ = rivalry._correlation(i, others)
         assert np.linalg.eigvalsh(R_JJ).min() > -1e-9
         assert R_JJ[~np.eye(len(R_JJ), dtype=bool)].max() < 1, "no two rivals are one"
+
+
+def test_of_more_rivals_than_are_drawn_no_correlations_are_computed(monkeypatch):
+    """They take the cube of the number of systems, and only how many can err counts."""
+    cells = {f"c{k}": k % 2 * 0.1 for k in range(MOST_DRAWN + 2)}
+    matrix = matrix_of(drawn(cells, S=3, Q=20, own_sd=0.05, seed_sd=0.02).scores)
+    with monkeypatch.context() as changed:
+        changed.setattr(best, "MOST_DRAWN", len(cells))
+        expected = best_set(matrix)
+    monkeypatch.setattr(np, "cov", None)
+    assert best_set(matrix) == expected and 1 < len(expected.members) < len(cells)
 
 
 @pytest.mark.slow
