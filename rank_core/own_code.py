@@ -135,8 +135,9 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
 
 def import_own(module: str, what: str) -> ModuleType:
     """A user's module. Raises `BadInput` with file and line if it cannot be imported."""
-    _see_typed(module)
-    see_by_value(module)
+    if not _is_ours(module):  # which is on the path: a plan asks often
+        _see_typed(module)
+        see_by_value(module)
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
