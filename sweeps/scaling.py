@@ -48,23 +48,24 @@ from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
-    devices_text,
-    law_text,
-    parts_text,
+    FILES,
+    QUESTION,
+    advice,
+    losses_text,
+    mixed_devices,
     same_losses,
     scaling_rows,
-    table_text,
-    use_text,
+    tables_text,
     write_scaling,
 )
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.terminal.command_line import Parser, heed_interrupts, run_command
-from sweeps.terminal.text import numbered, say
+from sweeps.terminal.text import numbered, say, wrapped
 
 CONFIGURATION = Experiment(
     name="scaling",
-    question="How much faster do training and validation run with more workers?",
+    question=QUESTION,
     swept=(),
     grid=lambda base, backbone: Grid(points=({},), baseline={}),
     label=model_and_windows,
@@ -128,19 +129,19 @@ def _scale(args: argparse.Namespace) -> int:
     operations = shape.operations if shape else None
     rows = scaling_rows(timings, weak=weak, operations=operations, precision=precision)
     unjudged = _unjudged(config, precision)
-    law = law_text(rows, unjudged=unjudged)
-    tables = f"{table_text(rows)}\n{parts_text(rows)}"
-    say(f"\n{tables}\n{law}\n{use_text(rows)}{devices_text(rows)}")
+    sentences = {"losses": losses_text(rows, unjudged=unjudged), "use": advice(rows)}
+    sentences |= {"warning": mixed} if (mixed := mixed_devices(rows)) else {}
+    lines = [wrapped(f"{name:<12}{text}", 12) for name, text in sentences.items()]
+    say("\n".join(["", tables_text(rows), "", *lines]))
     facts = {
         "cell": tasks[0].cell,
         "label": model_and_windows(config),
         "settings": config.settings(),
         "versions": timed_groups[0].versions,
         "precision": precision,
-        "law": law,
     }
-    write_scaling(records, [*timings, *weak], rows, facts)
-    say(f"files       {records.uri}: scaling.json, scaling.csv, scaling.png")
+    write_scaling(records, timings, weak, rows, facts, sentences)
+    say(f"files       {records.uri}: {', '.join(FILES)}")
     lawful = unjudged or same_losses(rows)
     return 0 if lawful and len(timed_groups) == repeats * len(tasks) else 3
 

@@ -25,13 +25,22 @@ from sweeps.report.drawing import (
     new_figure,
     style,
 )
-from sweeps.report.table import table, terminal_lines
+from sweeps.report.html import Section, render
+from sweeps.report.table import Table, table, terminal_lines
 from sweeps.store.records import Records
 
 WEAK = ("weak_efficiency", "weak_low", "weak_high")
 HALF = ("bfloat16", "float16")
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
+FILES = ("scaling.html", "scaling.csv", "scaling.png", "scaling.json")
+QUESTION = "How much faster do training and validation run with more workers?"
+READING = (
+    "A rate is the geometric mean over processes of the median over epochs; a speed-up is relative "
+    "to one worker, with a 95% interval over processes. An efficiency of 100% is ideal. The parts "
+    "of a step are those of the last epoch. MFU is the share of a GPU's dense rate in half "
+    "precision."
+)
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
@@ -129,8 +138,9 @@ def _interval(own: Sequence[float], single: Sequence[float]) -> tuple[float, flo
     return float(found.low), float(found.high)
 
 
-def table_text(rows: pd.DataFrame) -> str:
-    """The printed table: training, then validation."""
+def tables(rows: pd.DataFrame) -> list[Table]:
+    """Training and validation; then what a step is made of, and what the devices do in it, unless
+    nothing was measured of it."""
     ratios = ("speed-up", "efficiency")
     heading = ("workers", "nodes", "steps/s", *ratios, "documents/s", *ratios)
     lines = [
@@ -146,18 +156,20 @@ def table_text(rows: pd.DataFrame) -> str:
         ]
         for row in rows.itertuples()
     ]
-    return "\n".join(terminal_lines(table(heading, lines, "r" * len(heading))))
+    speeds = table(heading, lines, "r" * len(heading), title="Training and validation")
+    return [speeds] if rows["data_seconds"].isna().all() else [speeds, _parts(rows)]
+
+
+def tables_text(rows: pd.DataFrame) -> str:
+    """The printed tables."""
+    return "\n\n".join("\n".join(terminal_lines(one)) for one in tables(rows))
 
 
 def _speedup(value: float, low: float, high: float) -> str:
     return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def parts_text(rows: pd.DataFrame) -> str:
-    """The second table: what a step is made of, and what the devices do in it; "" where nothing was
-    measured of it."""
-    if rows["data_seconds"].isna().all():
-        return ""
+def _parts(rows: pd.DataFrame) -> Table:
     weak = "weak_efficiency" in rows
     heading = ["workers", "tokens/s", "MFU", "a step", "data", "compute", "all-reduce", "waiting"]
     lines = []
@@ -175,7 +187,7 @@ def parts_text(rows: pd.DataFrame) -> str:
             line.append(_known_interval(*(row[name] for name in WEAK)))
         lines.append(line)
     heading += ["weak scaling"] if weak else []
-    return "\n" + "\n".join(terminal_lines(table(heading, lines, "r" * len(heading)))) + "\n"
+    return table(heading, lines, "r" * len(heading), title="What a step is made of")
 
 
 def _known(value: float, form: str, unit: str = "") -> str:
@@ -188,25 +200,30 @@ def _known_interval(value: float, low: float, high: float) -> str:
     return text if math.isnan(low) else f"{text} [{low:.0%}, {high:.0%}]"
 
 
-def use_text(rows: pd.DataFrame) -> str:
-    """The number of workers that end a trial first, and its price beside as many trials at once."""
-    best = rows.loc[rows["training_speedup"].idxmax()]
+def advice(rows: pd.DataFrame) -> str:
+    """The number of workers that end a trial first, and its price beside as many trials at once. A
+    speed-up that may be 1 by its interval is none."""
+    faster = rows[(rows["num_workers"] == 1) | ~(rows["training_low"] <= 1)]
+    best = faster.loc[faster["training_speedup"].idxmax()]
     n, speedup = best["num_workers"], best["training_speedup"]
-    if n == 1:
-        return "use         one worker a trial: more are not faster"
-    return (
-        f"use         {n} workers for a single trial: {speedup:.2f} times as fast as one, for "
-        f"{n / speedup:.2f} times its device time;\n"
-        f"            for several, {n} at once on a worker each, unless they slow each other down"
-    )
+    if n > 1:
+        return (
+            f"{n} workers for a single trial: {speedup:.2f} times as fast as one, for "
+            f"{n / speedup:.2f} times its device time; for several, {n} at once on a worker each, "
+            "unless they slow each other down"
+        )
+    if rows["training_speedup"].max() > 1:
+        return "one worker a trial: more are not shown to be faster; measure again on idle machines"
+    return "one worker a trial: more are not faster"
 
 
-def devices_text(rows: pd.DataFrame) -> str:
-    """A warning where the workers had devices of several kinds, whose speeds are mixed then."""
+def mixed_devices(rows: pd.DataFrame) -> str:
+    """A warning where the workers had devices of several kinds, whose speeds are mixed then; else
+    ""."""
     kinds = sorted({kind for own in rows["devices"] for kind in own.split(", ") if kind})
     if len(kinds) < 2:
         return ""
-    return f"\nwarning     workers had {' and '.join(kinds)}: the speed-ups mix their speeds"
+    return f"workers had {' and '.join(kinds)}: the speed-ups mix their speeds"
 
 
 def same_losses(rows: pd.DataFrame) -> bool:
@@ -214,51 +231,96 @@ def same_losses(rows: pd.DataFrame) -> bool:
     return bool((rows["loss_difference"] <= ROUNDING).all())
 
 
-def law_text(rows: pd.DataFrame, *, unjudged: str) -> str:
+def losses_text(rows: pd.DataFrame, *, unjudged: str) -> str:
     """The check that n workers train like one; `unjudged` is a reason why they may differ, if there
     is one."""
     if len(rows) == 1:
-        return "losses      one worker alone: nothing to compare"
+        return "one worker alone: nothing to compare"
     worst = rows.loc[rows["loss_difference"][1:].idxmax()]
     check = "equal those of one worker" if same_losses(rows) else "DIFFER from those of one worker"
     return (
-        f"losses      {f'not judged: {unjudged}' if unjudged else check}\n"
-        f"            (at most {worst['loss_difference']:.1e} apart in any step, with "
-        f"{worst['num_workers']:.0f} workers; float32 rounds to {ROUNDING:g})"
+        f"{f'not judged: {unjudged}' if unjudged else check} (at most "
+        f"{worst['loss_difference']:.1e} apart in any step, with {worst['num_workers']:.0f} "
+        f"workers; float32 rounds to {ROUNDING:g})"
     )
 
 
 def write_scaling(
-    records: Records, timings: Sequence[Timing], rows: pd.DataFrame, facts: Mapping[str, Any]
+    records: Records,
+    timings: Sequence[Timing],
+    weak: Sequence[Timing],
+    rows: pd.DataFrame,
+    facts: Mapping[str, Any],
+    sentences: Mapping[str, str],
 ) -> None:
-    """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
+    """The files of `FILES`, each whole or not at all, `scaling.json` last; the page has the
+    `sentences`, {name: text}."""
+    plot = scaling_plot(timings, rows)
     table_csv = rows.to_csv(index=False, lineterminator="\n")
-    records.write_file("scaling.csv", table_csv.encode())
-    records.write_file("scaling.png", scaling_plot(timings).png)
     # JSON has no NaN.
     known = rows.astype(object).where(rows.notna(), None)
-    listed = {"rows": known.to_dict("records"), "timings": [asdict(own) for own in timings]}
-    records.write_file("scaling.json", json.dumps({**facts, **listed}, indent=1).encode())
+    listed = {"rows": known.to_dict("records")}
+    listed["timings"] = [asdict(own) for own in [*timings, *weak]]
+    contents = (
+        _page(rows, plot, facts, sentences).encode(),
+        table_csv.encode(),
+        plot.png,
+        json.dumps({**facts, "law": sentences["losses"], **listed}, indent=1).encode(),
+    )
+    for file, content in zip(FILES, contents, strict=True):
+        records.write_file(file, content)
+
+
+def _page(
+    rows: pd.DataFrame, plot: Drawing, facts: Mapping[str, Any], sentences: Mapping[str, str]
+) -> str:
+    """The page of a measurement."""
+    settings = facts["settings"]
+    devices = sorted({kind for own in rows["devices"] for kind in own.split(", ") if kind})
+    repeats = sorted({*rows["processes"]})
+    shown = [
+        f"{facts['label']} on {settings['collection']}, {settings['model.backbone']}",
+        f"{settings['training.batch_size']} groups a step",
+        *([" and ".join(devices)] if devices else []),
+        facts["precision"],
+        f"{'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} processes for each number "
+        "of workers",
+    ]
+    answer = sentences["use"]
+    notes = [f"{name.capitalize()}: {text}." for name, text in sentences.items() if name != "use"]
+    versions = [(name, str(version)) for name, version in facts["versions"].items()]
+    return render(
+        "page.html",
+        title=QUESTION,
+        answer=f"{answer[0].upper()}{answer[1:]}.",
+        notes=notes,
+        facts=shown,
+        sections=[
+            Section(figures=[plot]),
+            Section("Numbers", tables=tables(rows), note=READING),
+            Section("Versions", values=versions, is_folded=True),
+        ],
+    )
 
 
 @style()
-def scaling_plot(timings: Sequence[Timing]) -> Drawing:
-    """Speed-up with the ideal line; bars span the epochs of all processes."""
+def scaling_plot(timings: Sequence[Timing], rows: pd.DataFrame) -> Drawing:
+    """The speed-ups of the table with the ideal line; bars span the epochs of all processes."""
     groups = _by_workers(timings)
     numbers = [*groups]
     figure = new_figure(WIDTH, 3.3)
     axes = figure.add_subplot()
     axes.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
-    for label, colour, name in (
-        ("training (steps/s)", BLUE, "steps_per_second"),
-        ("validation (documents/s)", ORANGE, "documents_per_second"),
+    for label, colour, rate, kind, thick in (
+        ("training (steps/s)", BLUE, "steps_per_second", "training", 3),
+        ("validation (documents/s)", ORANGE, "documents_per_second", "validation", 1),
     ):
-        rates = [[rate for one in own for rate in getattr(one, name)] for own in groups.values()]
-        relative = [[rate / median(rates[0]) for rate in series] for series in rates]
-        middle = [median(values) for values in relative]
-        ends = [(m - min(v), max(v) - m) for m, v in zip(middle, relative, strict=True)]
-        axes.errorbar(numbers, middle, list(zip(*ends, strict=True)), fmt="o-", color=colour,
-                      ms=4, lw=1.4, elinewidth=1, label=label)  # fmt: skip
+        middle = rows[f"{kind}_speedup"]
+        each = [[r for one in own for r in getattr(one, rate)] for own in groups.values()]
+        spans = np.array([(min(own), max(own)) for own in each]) / rows[rate].iloc[0]
+        ends = (middle - spans[:, 0]).clip(lower=0), (spans[:, 1] - middle).clip(lower=0)
+        axes.errorbar(numbers, middle, ends, fmt="o-", color=colour,
+                      ms=4, lw=1.4, elinewidth=thick, label=label)  # fmt: skip
     if numbers[-1] > _CROWD:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
@@ -268,7 +330,14 @@ def scaling_plot(timings: Sequence[Timing]) -> Drawing:
     axes.set_xticks(numbers, [str(n) for n in numbers])
     axes.minorticks_off()
     axes.set_xlabel("workers, same global batch")
-    axes.set_ylabel("speed-up, median and range")
+    axes.set_ylabel("speed-up")
     grid(axes)
     legend(figure, 3)
-    return draw(figure, "scaling", "speed-up over workers")
+    return draw(
+        figure,
+        "scaling",
+        "speed-up over workers",
+        heading="Speed-up over workers",
+        caption="Bars span the epochs of all processes; the intervals of the table are over "
+        "processes.",
+    )

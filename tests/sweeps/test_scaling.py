@@ -13,7 +13,14 @@ from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
-from sweeps.speedup.report import devices_text, parts_text, scaling_rows, use_text
+from sweeps.speedup.report import (
+    advice,
+    mixed_devices,
+    scaling_plot,
+    scaling_rows,
+    tables,
+    tables_text,
+)
 from sweeps.store.storage import Storage
 from tests.s3_server import s3_bucket
 
@@ -88,12 +95,12 @@ def test_the_share_of_a_gpus_rate_is_left_out_where_it_is_not_known():
 def test_the_second_table_has_the_parts_of_a_step_and_weak_scaling():
     weak = [h100s(2, steps_per_second=(rate,), batch_size=8) for rate in (0.81, 1.0)]
     rows = scaling_rows([h100s(1), h100s(1), h100s(2), h100s(2)], weak=weak, **HALVES)
-    heading, _, one, two = (line.split() for line in parts_text(rows).strip().splitlines())
+    heading, _, one, two = (line.split() for line in tables_text(rows).splitlines()[-4:])
     assert heading[-4:] == ["all-reduce", "waiting", "weak", "scaling"]
     assert one[:4] == ["1", "2,000,000", "4%", "1e+03"] and one[5:9] == ["10%", "60%", "10%", "20%"]
     assert (one[-1], two[9]) == ("—", "90%")
     assert 0 < rows["weak_low"][1] < 0.9 < rows["weak_high"][1]
-    assert parts_text(scaling_rows([ONE, FOUR])) == ""
+    assert len(tables(rows)) == 2 and len(tables(scaling_rows([ONE, FOUR]))) == 1
 
 
 def test_weak_scaling_is_measured_beside_the_same_batch(pretended):
@@ -116,7 +123,7 @@ def test_weak_scaling_is_measured_beside_the_same_batch(pretended):
 @pytest.mark.parametrize("kinds", [("A100",), ("A100", "A100"), ("H100", "A100")])
 def test_workers_on_unlike_devices_are_named(kinds):
     timings = [Timing(n, (1.0,), (1.0,), (1.0,), devices=kinds[:n]) for n in (1, 2)]
-    told = devices_text(scaling_rows(timings))
+    told = mixed_devices(scaling_rows(timings))
     assert told == "" if len({*kinds}) == 1 else "A100 and H100: the speed-ups mix" in told
 
 
@@ -126,7 +133,23 @@ def test_workers_on_unlike_devices_are_named(kinds):
 )
 def test_the_advice_is_the_fastest_number_of_workers(rates, words):
     timings = [Timing(n, (1.0,), (rate,), (1.0,)) for n, rate in enumerate(rates, start=1)]
-    assert words in use_text(scaling_rows(timings))
+    assert words in advice(scaling_rows(timings))
+
+
+def test_a_speed_up_within_the_scatter_of_processes_is_no_advice():
+    of = [(1, 1.0), (1, 4.0), (2, 2.1), (2, 2.2)]
+    rows = scaling_rows([Timing(n, (1.0,), (x,), (x,)) for n, x in of])
+    assert rows["training_low"][1] < 1 < rows["training_speedup"][1]
+    assert advice(rows).startswith("one worker a trial: more are not shown to be faster")
+
+
+def test_the_plot_has_the_speed_ups_of_the_table():
+    """Whose rates are means over processes, and not the median of all epochs."""
+    of = [(1, (1.0, 1.0, 2.0)), (1, (4.0,)), (2, (3.0,)), (2, (12.0, 13.0, 12.5))]
+    timings = [Timing(n, (1.0,), rates, rates) for n, rates in of]
+    rows = scaling_rows(timings)
+    _, training, *_ = scaling_plot(timings, rows).figure.axes[0].lines
+    assert list(training.get_ydata()) == pytest.approx([1, (3 * 12.5) ** 0.5 / 2])
 
 
 @pytest.mark.parametrize(
@@ -234,6 +257,8 @@ def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
     code, rows = pretended({}, *words, then=interrupted_at(9))
     assert code == 0 and measured == [1, 2, 1, 2]
     assert [row["processes"] for row in rows] == [2, 2] and rows[0]["devices"] == "A100"
+    page = (tmp_path / "scaling" / "scaling.html").read_text()
+    assert "One worker a trial" in page and "Losses: equal those of one worker" in page
     said = capsys.readouterr().out
     assert said.count("by an earlier command") == 3 and said.count("running ") == 1
     damaged, other, *_ = sorted((tmp_path / "scaling" / "groups").iterdir())
