@@ -4,9 +4,10 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -420,13 +421,11 @@ class TrialConfig:
             >>> ranksweep.TrialConfig().settings()["evaluation.measures"]
             ('nDCG@10', 'RR@10')
         """
-        flat = {}
-        for name, kind in setting_types().items():
-            section, _, leaf = name.rpartition(".")
-            value = getattr(getattr(self, section) if section else self, leaf)
+        return {
             # 1 and 1.0 are the same setting and must name the same cell.
-            flat[name] = float(value) if kind is float else value
-        return flat
+            name: float(value) if kind is float else value
+            for (name, kind), value in zip(setting_types().items(), _values()(self), strict=True)
+        }
 
     def fingerprint(
         self, *, collection_hash: str, backbone_hash: str, contents: Mapping[str, str] | None = None
@@ -527,6 +526,12 @@ def chosen_runtime(runtime: str, precision: str) -> str:
 def setting_types() -> Mapping[str, Any]:
     """{dotted setting: type}, in declaration order."""
     return MappingProxyType({declared.name: declared.kind for declared in declared_settings()})
+
+
+@cache
+def _values() -> Callable[[TrialConfig], tuple[Any, ...]]:
+    """What reads the values of all settings, in declaration order."""
+    return attrgetter(*setting_types())
 
 
 def setting_aliases() -> dict[str, list[str]]:
