@@ -207,7 +207,8 @@ class Storage:
 
         def find() -> dict[str, Entry]:
             if self.is_local:
-                return dict(_walk(Path(self._at(prefix)), Path(self.root)))
+                start = os.path.relpath(self._at(prefix), self.root)
+                return dict(_walk(Path(self._at(prefix)), "" if start == "." else f"{start}/"))
             self.fs.invalidate_cache()
             found = self.fs.find(self._at(prefix), detail=True)
             start = len(self.root) + 1
@@ -416,9 +417,9 @@ def _link(source: Path, target: Path) -> None:
             file.write(source.read_bytes())
 
 
-def _walk(folder: Path, root: Path, links: tuple[str, ...] = ()) -> Iterator[tuple[str, Entry]]:
-    """The files below a folder that was come to by `links`, their folders and targets; a link that
-    leads back to one of them is left out."""
+def _walk(folder: Path, begin: str, links: tuple[str, ...] = ()) -> Iterator[tuple[str, Entry]]:
+    """The files below a folder, whose names begin with `begin`, that was come to by `links`, their
+    folders and targets; a link that leads back to one of them is left out."""
     try:
         items = sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError as error:
@@ -434,10 +435,10 @@ def _walk(folder: Path, root: Path, links: tuple[str, ...] = ()) -> Iterator[tup
                     continue
                 on_the_way += (here, target)
             if item.is_dir():
-                yield from _walk(Path(item.path), root, on_the_way)
+                yield from _walk(Path(item.path), f"{begin}{item.name}/", on_the_way)
             elif not item.name.startswith(UNFINISHED):
                 info = item.stat()
-                yield os.path.relpath(item.path, root), Entry(info.st_size, info.st_mtime)
+                yield f"{begin}{item.name}", Entry(info.st_size, info.st_mtime)
 
 
 def _target(link: str) -> str:
