@@ -127,9 +127,9 @@ def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
     if qrels is None or not lists:
         return math.nan
     return _mean(
-        np.mean([doc_id in qrels.get(query_id, {}) for doc_id in doc_ids[:depth]])
-        for query_id, doc_ids in lists.items()
-        if doc_ids
+        sum(doc_id in qrels.get(query_id, {}) for doc_id in doc_ids) / len(doc_ids)
+        for query_id, ranked in lists.items()
+        if (doc_ids := ranked[:depth])
     )
 
 
