@@ -46,6 +46,11 @@ def device_of(name: str, value: Any) -> torch.device:
     return device
 
 
+def device_name() -> str:
+    """The current GPU of this process by its name, else the kind of its CPU, as in results."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+
+
 def device_class(device: torch.device) -> str:
     """The kind of a device: `cpu`, or `cuda` with or without bf16 in hardware. T4 and V100 emulate
     it, slower than fp32."""
@@ -249,7 +254,6 @@ def versions() -> dict[str, str]:
     import transformers
 
     on_gpu = torch.cuda.is_available()
-    device = torch.cuda.get_device_name() if on_gpu else platform.machine()
     in_bf16 = not on_gpu and precision_name("auto", torch.device("cpu")) == "bfloat16"
     own = {"auto_precision": "bf16"} if in_bf16 else {}
     return {
@@ -258,7 +262,7 @@ def versions() -> dict[str, str]:
         "transformers": transformers.__version__,
         "numpy": np.__version__,
         "ir_measures": ir_measures.__version__,
-        "device": device,
+        "device": device_name(),
         "threads": str(torch.get_num_threads()),
     } | (own if fast_paths() else {"fast_paths": "off"})
 

@@ -77,7 +77,7 @@ class TrialResult:
     training_padding_share: float  # the same in training
     ties: int  # test documents with the score of another document of the query
     versions: dict[str, str]
-    workers: tuple[Workers, ...] = ()  # several where their number changed
+    workers: tuple[Workers, ...] = ()  # several where their number or devices changed
 
     @property
     def worker_seconds(self) -> float:

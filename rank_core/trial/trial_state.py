@@ -6,6 +6,7 @@ Seeds, order and dropout are not part of it: they are functions of (seed, step, 
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +16,13 @@ import torch
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
-from rank_core.machine import autocast_type, device_class, trial_device, versions
+from rank_core.machine import (
+    autocast_type,
+    device_class,
+    device_name,
+    trial_device,
+    versions,
+)
 from rank_core.parsing import parsed_json
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import per_query_table
@@ -144,15 +151,16 @@ class TrialState:
         return bool(before == now and numbers == {distributed.world()[1]})
 
     def _note_workers(self) -> None:
-        """Notes the number of workers, where it is another one from here on."""
-        number = distributed.world()[1]
-        if self.workers and self.workers[-1].number == number:
+        """Notes the workers, where their number or devices are others from here on."""
+        # On all workers: the devices of a group may differ.
+        devices = dict(sorted(Counter(distributed.gather(device_name())).items()))
+        if self.workers and self.workers[-1].devices == devices:
             return
         step = self.progress[-1].step if self.progress else 0
         seconds = sum((one.train_seconds + one.eval_seconds for one in self.models), 0.0)
         if self._in_training is not None:
             seconds += sum(self._in_training["shared"]["seconds"])
-        self.workers.append(Workers(step, number, seconds))
+        self.workers.append(Workers(step, distributed.world()[1], seconds, devices))
 
     def _result(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> ModelResult:
         collection, evaluation = self._parts[number].collection, self._config.evaluation

@@ -224,8 +224,8 @@ def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEs
     pairs = []
     finished = (state for state in states if state.status.used and state.cell in known.trials)
     for state in islice(finished, CALIBRATING):
-        ran_on = state.facts.get("versions", {})
-        if (ran_on.get("device"), ran_on.get("threads")) == (known.device, str(known.threads)):
+        threads = state.facts.get("versions", {}).get("threads")
+        if (state.devices, threads) == ((known.device,), str(known.threads)):
             seconds = state.result_seconds(known.num_workers) / known.num_workers
             pairs.append((known.trials[state.cell], seconds))
     return pairs

@@ -560,7 +560,8 @@ def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
     kinds: dict[str, dict[str, None]] = {}
     for state in finished:
         for name, version in state.facts["versions"].items():
-            kinds.setdefault(name, {})[version] = None
+            versions = state.devices if name == "device" else (version,)
+            kinds.setdefault(name, {}).update(dict.fromkeys(versions))
     update_sweep_file(records, versions={name: ", ".join(kinds[name]) for name in kinds})
     shares = {
         what: 100 * max(state.facts[name] for state in finished)

@@ -26,7 +26,7 @@ from rank_core.files import FULL, NO_FILE
 from rank_core.parsing import parsed_json
 from rank_core.secrets import redact
 from rank_core.seeding import derive
-from rank_core.trial.workers import Workers, worker_seconds
+from rank_core.trial.workers import Workers, device_seconds, worker_seconds
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.trial_status import INTERRUPTED, RESIZED, TrialStatus
 
@@ -153,8 +153,27 @@ class State:
         """The seconds that its result took, times the number of its workers; `workers` where that
         was not noted, as before 0.5."""
         seconds = float(self.facts["train_seconds"] + self.facts["eval_seconds"])
+        return worker_seconds(seconds, self.workers(workers))
+
+    def device_seconds(self, workers: int) -> dict[str, float]:
+        """{device: the same of its workers there}."""
+        seconds = float(self.facts["train_seconds"] + self.facts["eval_seconds"])
+        return device_seconds(seconds, self.workers(workers))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All that its result was computed on."""
+        return tuple(sorted({name for row in self.workers(1) for name in row.devices if name}))
+
+    def workers(self, number: int) -> list[Workers]:
+        """The workers of its result; `number` where that was not noted, and all on the device that
+        the result names where theirs were not."""
+        device = str(self.facts.get("versions", {}).get("device", ""))
         rows = [Workers(**row) for row in self.facts.get("workers") or ()]
-        return worker_seconds(seconds, rows or [Workers(step=0, number=workers, seconds=0.0)])
+        return [
+            row if row.devices else replace(row, devices={device: row.number})
+            for row in rows or [Workers(step=0, number=number, seconds=0.0)]
+        ]
 
     @property
     def dev(self) -> Mapping[str, float]:

@@ -8,15 +8,13 @@ from typing import Any
 from sweeps.plan.groups import group_size
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
-from sweeps.terminal.text import numbered
 
 CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")
 """Devices of trials without a GPU."""
 Machines = Mapping[str, tuple[str, ...]]
 """{fact of the machines: its values over the trials of a cell}."""
-FACTS = {"device": "", "precision": "training.precision", "torch": "", "workers": ""}
-"""Those that may change a number, and the setting that changes one on purpose, if any; workers add
-up gradients in another order."""
+FACTS = {"device": "", "precision": "training.precision", "torch": ""}
+"""Those that may change a number, and the setting that changes one on purpose, if any."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,17 @@ def machines_of(states: Iterable[State]) -> dict[str, Machines]:
     found: dict[str, dict[str, set[str]]] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
-            values = {fact: {value} for fact, value in state.facts["versions"].items()}
-            # Not noted before 0.5.
-            groups = {numbered(row["number"], "worker") for row in state.facts.get("workers", ())}
-            values |= {"workers": groups} if groups else {}
             versions = found.setdefault(state.cell, {})
-            for fact in FACTS.keys() & values.keys():
-                versions.setdefault(fact, set()).update(values[fact])
+            for fact in FACTS.keys() & state.facts["versions"].keys():
+                versions.setdefault(fact, set()).update(_values(state, fact))
     return {
         cell: {f: tuple(sorted(versions[f])) for f in versions} for cell, versions in found.items()
     }
+
+
+def _values(state: State, fact: str) -> tuple[str, ...]:
+    """What a trial was computed on: workers of one may be on several devices, or move."""
+    return state.devices if fact == "device" else (state.facts["versions"][fact],)
 
 
 def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, float]:
@@ -55,10 +54,9 @@ def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, flo
     found: dict[str, float] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
-            device = state.facts["versions"].get("device", "")
-            units = cpus if device in CPUS else gpus
-            hours = state.result_seconds(_workers(flags)) / 3600
-            found[device] = found.get(device, 0.0) + hours * units
+            for device, seconds in state.device_seconds(_workers(flags)).items():
+                units = cpus if device in CPUS else gpus
+                found[device] = found.get(device, 0.0) + seconds / 3600 * units
     return found
 
 

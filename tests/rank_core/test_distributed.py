@@ -263,7 +263,9 @@ from itertools import islice
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.settings.config import TrialConfig
+from rank_core.trial import trial_state
 from rank_core.trial.trial import run_trial
+trial_state.device_name = lambda: "A100 T4".split()[rank]  # of worker 0 and of worker 1
 config = TrialConfig().override(json.loads(sys.argv[3]))
 checkpoints = Checkpoints(str(folder / "checkpoints"), Cadence(steps=1), elastic=sys.argv[4] == "1")
 trial = run_trial(config, folder / f"work{rank}", checkpoints=checkpoints)
@@ -273,7 +275,7 @@ points = [(p.step, p.loss, p.learning_rate) for news in items if hasattr(news, "
           for p in news.curve]
 result = vars(items[-1]) if len(items) < int(sys.argv[5]) else {}
 names = ("encoder_tokens", "ties", "test")
-rows = [[row.step, row.number] for row in result.get("workers", ())]
+rows = [[row.step, row.number, row.devices] for row in result.get("workers", ())]
 print(json.dumps([points, {name: result[name] for name in names if result}, rows]))
 """
 
@@ -304,15 +306,16 @@ def test_a_trial_goes_on_with_another_number_of_workers(small_trial, tmp_path):
 
     whole, costs, rows = attempt("fixed", 2, end, elastic="")
     num_steps = len(whole)
-    assert rows == [[0, 2]] and num_steps >= 6
+    two, one = [2, {"A100": 1, "T4": 1}], [1, {"A100": 1}]
+    assert rows == [[0, *two]] and num_steps >= 6
     attempt("same", 2, "2")
     same = attempt("same", 2, end)
-    assert same == [whole, costs, [[0, 2]]]
+    assert same == [whole, costs, [[0, *two]]]
     attempt("changed", 2, "2")
     attempt("changed", 1, "4")
     shutil.copytree(tmp_path / "changed", tmp_path / "refused")
     points, changed, rows = attempt("changed", 2, end)
-    assert rows == [[0, 2], [2, 1], [4, 2]]
+    assert rows == [[0, *two], [2, *one], [4, *two]]
     assert points[:2] == whole[:2]  # the bits of the steps before the first change
     for ours, theirs in zip(points, whole, strict=True):
         assert (ours[0], ours[2]) == (theirs[0], theirs[2])
@@ -320,7 +323,7 @@ def test_a_trial_goes_on_with_another_number_of_workers(small_trial, tmp_path):
     assert changed["encoder_tokens"] == costs["encoder_tokens"]
     assert changed["test"] == pytest.approx(costs["test"])
     # A fixed number promises its bits: it begins anew.
-    assert attempt("refused", 2, end, elastic="") == [whole, costs, [[0, 2]]]
+    assert attempt("refused", 2, end, elastic="") == [whole, costs, [[0, *two]]]
 
 
 LEFT = """

@@ -52,7 +52,8 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
         {"training.num_epochs": 3, "evaluation.max_test_queries": 5}
     )
     written = json.loads((folder / "result.json").read_text())
-    assert written["workers"] == [{"step": 0, "number": 1, "seconds": 0.0}]
+    devices = {result.versions["device"]: 1}
+    assert written["workers"] == [{"step": 0, "number": 1, "seconds": 0.0, "devices": devices}]
     workers = [vars(row) for row in result.workers]
     assert written == vars(result) | {"workers": workers} and written["status"] == "done"
     assert result.cell.startswith("maxp-w40-s20-") and result.seed == 1

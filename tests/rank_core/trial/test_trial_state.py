@@ -205,6 +205,20 @@ def test_a_trial_leaves_on_a_wish_only_with_its_state(
         assert not left and outcome(tmp_path / "w") == undisturbed
 
 
+def test_a_trial_that_moves_names_the_devices_of_all_its_attempts(
+    config, left_over, tmp_path, monkeypatch
+):
+    before = machine.device_name()
+    monkeypatch.setattr(trial_state, "device_name", lambda: "abacus")
+    shutil.copytree(left_over, tmp_path / "c")
+    checkpoints = Checkpoints(str(tmp_path / "c"), EVERY_STEP)
+    _, result = finished(config, tmp_path / "w", checkpoints)
+    first, second = result.workers
+    assert (first.devices, second.devices) == ({before: 1}, {"abacus": 1})
+    assert (first.step, second.step) == (0, 3)
+    assert 0 < second.seconds < result.train_seconds + result.eval_seconds
+
+
 def test_a_trial_without_training_keeps_no_checkpoint(config, reranker_folder, tmp_path):
     as_it_is = {"training.num_epochs": 0, "model.backbone": str(reranker_folder)}
     zero = config.override(as_it_is)

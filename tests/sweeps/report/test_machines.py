@@ -14,7 +14,7 @@ from sweeps.store.records import State, sealed
 from sweeps.store.sweep_file import Cell, own_digest
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.load import load_sweep
-from sweeps.systems.machines import hours_on, mean_workers, unlike_sides
+from sweeps.systems.machines import hours_on, machines_of, mean_workers, unlike_sides
 from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
 
 A100 = {"device": "NVIDIA A100-SXM4-80GB", "precision": "bfloat16", "torch": "2.13.0+cu129"}
@@ -120,6 +120,17 @@ def test_the_workers_of_a_trial_are_those_of_each_of_its_parts():
     assert mean_workers([changed], {"num_workers": "1-4"}) == pytest.approx(70 / 45)
     before = replace(changed, facts=facts)
     assert mean_workers([changed, before], {"num_workers": "2"}) == pytest.approx(160 / 90)
+
+
+def test_a_trial_counts_on_each_device_that_its_workers_had():
+    """A group on both kinds for 15 s, then one worker, on the T4 alone, for 30."""
+    both = {"step": 0, "number": 3, "seconds": 0.0, "devices": {A100["device"]: 2, T4["device"]: 1}}
+    one = {"step": 8, "number": 1, "seconds": 15.0, "devices": {T4["device"]: 1}}
+    facts = {"train_seconds": 40.0, "eval_seconds": 5.0, "encoder_tokens": 9, "versions": A100}
+    state = State("a-seed1", TrialStatus.DONE, facts=facts | {"workers": [both, one]})
+    hours = {A100["device"]: 2 * 15 / 3600, T4["device"]: (15 + 30) / 3600}
+    assert hours_on([state], {"gpus_per_worker": 1}) == pytest.approx(hours)
+    assert machines_of([state])["a"]["device"] == tuple(sorted(hours))
 
 
 def test_a_precision_that_is_compared_on_purpose_is_no_finding():
