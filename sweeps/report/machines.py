@@ -16,7 +16,7 @@ def unlike_rows(analysis: Analysis) -> list[UnlikeSides]:
     """The comparisons of the report whose two sides ran on unlike machines."""
     sweep = analysis.sweep
     pairs = [(pair.system, pair.baseline) for pair in analysis.primary]
-    return unlike_sides(sweep.machines, pairs, sweep.cells)
+    return unlike_sides(sweep.machines, pairs, sweep.cells, paired=analysis.paired)
 
 
 def machines_sentence(analysis: Analysis) -> str:
@@ -27,9 +27,10 @@ def machines_sentence(analysis: Analysis) -> str:
     facts = [word for fact, word in WORDS.items() if any(row.fact == fact for row in rows)]
     count = numbered(len({(row.system, row.baseline) for row in rows}), "comparison")
     first, label = rows[0], analysis.sweep.label
+    seeds = f"{first.seeds} of {numbered(first.of_seeds, 'seed')}"
     return (
         f"Unlike machines: in {count} the two sides ran on different {' and '.join(facts)}, which "
         f"may be the difference that is seen: {label(first.system)} on "
         f"{' and '.join(first.of_system)}, {label(first.baseline)} on "
-        f"{' and '.join(first.of_baseline)}."
+        f"{' and '.join(first.of_baseline)}, in {seeds}."
     )

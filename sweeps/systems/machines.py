@@ -1,50 +1,56 @@
 """What the trials of systems were computed on, and where the two sides of a comparison differ in
 it: a difference between them may then be one of machines."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweeps.plan.groups import group_size
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
+from sweeps.terminal.text import numbered
 
 CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")
 """Devices of trials without a GPU."""
-Machines = Mapping[str, tuple[str, ...]]
-"""{fact of the machines: its values over the trials of a cell}."""
-FACTS = {"device": "", "precision": "training.precision", "torch": ""}
-"""Those that may change a number, and the setting that changes one on purpose, if any."""
+Values = tuple[str, ...]
+"""Of a fact in a trial: its workers may be on several devices, and it may move to another."""
+Machines = Mapping[int, Mapping[str, Values]]
+"""{seed of a cell: {fact: what the trial was computed on}}."""
+FACTS = {"device": "", "precision": "training.precision", "torch": "", "workers": ""}
+"""Those that may change a number, and the setting that changes one on purpose, if any; workers add
+up gradients in another order."""
 
 
 @dataclass(frozen=True)
 class UnlikeSides:
-    """A comparison whose two sides were computed on unlike machines."""
+    """A comparison whose two sides were computed on unlike machines, with what these seeds ran on
+    there."""
 
     system: str
     baseline: str
     fact: str
-    of_system: tuple[str, ...]
-    of_baseline: tuple[str, ...]
+    of_system: Values
+    of_baseline: Values
+    seeds: int  # of the system that ran on others than the baseline's
+    of_seeds: int
 
 
 def machines_of(states: Iterable[State]) -> dict[str, Machines]:
     """{cell: what its used trials were computed on}, of those with an encoder, which alone depend
     on it."""
-    found: dict[str, dict[str, set[str]]] = {}
+    found: dict[str, dict[int, dict[str, Values]]] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
-            versions = found.setdefault(state.cell, {})
-            for fact in FACTS.keys() & state.facts["versions"].keys():
-                versions.setdefault(fact, set()).update(_values(state, fact))
-    return {
-        cell: {f: tuple(sorted(versions[f])) for f in versions} for cell, versions in found.items()
-    }
-
-
-def _values(state: State, fact: str) -> tuple[str, ...]:
-    """What a trial was computed on: workers of one may be on several devices, or move."""
-    return state.devices if fact == "device" else (state.facts["versions"][fact],)
+            versions = {fact: (text,) for fact, text in state.facts["versions"].items()}
+            numbers = sorted({row["number"] for row in state.facts.get("workers", ())})
+            workers = tuple(numbered(number, "worker") for number in numbers)
+            facts = versions | {"workers": workers}  # not noted before 0.5
+            facts |= {"device": state.devices} if state.devices else {}
+            own = {fact: facts[fact] for fact in FACTS if facts.get(fact)}
+            found.setdefault(state.cell, {})[state.seed] = own
+    return found
 
 
 def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, float]:
@@ -73,16 +79,56 @@ def _workers(flags: Mapping[str, Any]) -> int:
 
 
 def unlike_sides(
-    machines: Mapping[str, Machines], pairs: Iterable[tuple[str, str]], cells: Iterable[Cell]
+    machines: Mapping[str, Machines],
+    pairs: Iterable[tuple[str, str]],
+    cells: Iterable[Cell],
+    *,
+    paired: bool,
 ) -> list[UnlikeSides]:
-    """The compared (system, baseline) whose machines differ, with a row for each fact. A precision
-    that is a swept setting differs on purpose."""
+    """The compared (system, baseline) whose machines differ, with a row for each fact: `paired`
+    sides where those of a seed do, others where the shares of their seeds do. A precision that is a
+    swept setting differs on purpose."""
     swept = {name for cell in cells for name in cell.settings}
     rows = []
     for system, baseline in dict.fromkeys(pairs):
-        one, other = machines.get(system, {}), machines.get(baseline, {})
         for fact, setting in FACTS.items():
-            if one.get(fact, ()) and other.get(fact, ()) and setting not in swept:
-                if one[fact] != other[fact]:
-                    rows.append(UnlikeSides(system, baseline, fact, one[fact], other[fact]))
+            one, other = (_values(machines.get(side, {}), fact) for side in (system, baseline))
+            if not (one and other) or setting in swept:
+                continue
+            by_seed = paired and one.keys() == other.keys()
+            unlike = _by_seed(one, other) if by_seed else _by_share(one, other)
+            if unlike.seeds:
+                rows.append(UnlikeSides(system, baseline, fact, *unlike, len(one)))
     return rows
+
+
+def _values(machines: Machines, fact: str) -> dict[int, Values]:
+    return {seed: facts[fact] for seed, facts in machines.items() if fact in facts}
+
+
+class _Unlike(NamedTuple):
+    """What the unlike seeds of two sides ran on, and the number of those of the first."""
+
+    of_one: Values
+    of_other: Values
+    seeds: int
+
+
+def _by_seed(one: Mapping[int, Values], other: Mapping[int, Values]) -> _Unlike:
+    """Of the seeds that ran on different machines on the two sides."""
+    seeds = [seed for seed in one if one[seed] != other[seed]]
+    return _Unlike(_all(one[s] for s in seeds), _all(other[s] for s in seeds), len(seeds))
+
+
+def _by_share(one: Mapping[int, Values], other: Mapping[int, Values]) -> _Unlike:
+    """Of the machines on which a larger share of a side's seeds ran, of as many seeds of the first
+    as its shares are too large by."""
+    ours, theirs = Counter(one.values()), Counter(other.values())
+    more = {own: ours[own] * len(other) - theirs[own] * len(one) for own in ours | theirs}
+    excess = sum(number for number in more.values() if number > 0)
+    sides = (_all(own for own in more if sign * more[own] > 0) for sign in (1, -1))
+    return _Unlike(*sides, math.ceil(excess / len(other)))
+
+
+def _all(values: Iterable[Values]) -> Values:
+    return tuple(sorted({name for own in values for name in own}))

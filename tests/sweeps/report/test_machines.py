@@ -59,6 +59,7 @@ def test_sides_that_ran_on_unlike_machines_are_named_above_the_table(tmp_path, c
     page = (folder / "report" / "index.html").read_text()
     assert ("Unlike machines: in 1 comparison" in above) == bool(words)
     assert ("Unlike machines" in page) == bool(words)
+    words = [*words, "in 3 of 3 seeds"] if words else []
     assert [word for word in words if word not in above] == []
 
 
@@ -78,15 +79,35 @@ def test_sides_of_unlike_groups_are_named_above_the_table(tmp_path, numbers, wor
     assert ("on 1 worker and 2 workers" in above) == bool(words)
 
 
-def test_what_ran_on_both_kinds_alike_or_without_an_encoder_is_no_finding(tmp_path):
+def test_what_ran_on_one_kind_or_without_an_encoder_is_no_finding(tmp_path):
     sweep = load_sweep(sweep_on(tmp_path / "sweep", {FIRST: T4, SECOND: T4}))
-    assert sweep.machines[FIRST]["device"] == ("Tesla T4",)
-    cells, pairs = sweep.cells, [(SECOND, FIRST), ("bm25", FIRST)]
-    assert unlike_sides(sweep.machines, pairs, cells) == []
-    mixed = {"device": ("NVIDIA A100-SXM4-80GB", "Tesla T4")}
-    assert unlike_sides({FIRST: mixed, SECOND: mixed}, pairs, cells) == []
-    [row] = unlike_sides(sweep.machines | {SECOND: mixed}, pairs, cells)
-    assert (row.fact, row.of_system, row.of_baseline) == ("device", mixed["device"], ("Tesla T4",))
+    assert {facts["device"] for facts in sweep.machines[FIRST].values()} == {("Tesla T4",)}
+    pairs = [(SECOND, FIRST), ("bm25", FIRST)]
+    for paired in (True, False):
+        assert unlike_sides(sweep.machines, pairs, sweep.cells, paired=paired) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "paired", "row"),
+    [
+        ("AAAAT", "ATTTT", True, ("A", "T", 3, 5)),  # both kinds on both sides
+        ("AAAAT", "ATTTT", False, ("A", "T", 3, 5)),
+        ("AAT", "TAA", True, ("AT", "AT", 2, 3)),  # as many of each, but by other seeds
+        ("AAT", "TAA", False, None),
+        ("AAT", "AAT", True, None),
+        ("AAT", "A", True, ("T", "A", 1, 3)),  # of the baseline a single run is possible
+        ("AAAA", "AAT", False, ("A", "T", 2, 4)),  # a third of 4 seeds
+        ("AM", "AA", True, ("AT", "A", 1, 2)),  # M: a trial that moved from one to the other
+    ],
+)
+def test_machines_are_compared_seed_by_seed_or_by_their_shares(ours, theirs, paired, row):
+    sides = {
+        cell: {seed: {"device": tuple("AT" if one == "M" else one)} for seed, one in enumerate(own)}
+        for cell, own in (("b", ours), ("a", theirs))
+    }
+    found = unlike_sides(sides, [("b", "a")], [], paired=paired)
+    found = [("".join(r.of_system), "".join(r.of_baseline), r.seeds, r.of_seeds) for r in found]
+    assert found == ([row] if row else [])
 
 
 @pytest.mark.parametrize("gpus", [None, 0.5])
@@ -130,12 +151,12 @@ def test_a_trial_counts_on_each_device_that_its_workers_had():
     state = State("a-seed1", TrialStatus.DONE, facts=facts | {"workers": [both, one]})
     hours = {A100["device"]: 2 * 15 / 3600, T4["device"]: (15 + 30) / 3600}
     assert hours_on([state], {"gpus_per_worker": 1}) == pytest.approx(hours)
-    assert machines_of([state])["a"]["device"] == tuple(sorted(hours))
+    assert machines_of([state])["a"][1]["device"] == tuple(sorted(hours))
 
 
 def test_a_precision_that_is_compared_on_purpose_is_no_finding():
-    one, other = ({"precision": (name,)} for name in ("bfloat16", "float32"))
+    one, other = ({1: {"precision": (name,)}} for name in ("bfloat16", "float32"))
     plain, swept = Cell("a"), Cell("b", settings={"training.precision": "bf16"})
     machines = {"b": one, "a": other}
-    assert unlike_sides(machines, [("b", "a")], [plain, swept]) == []
-    assert len(unlike_sides(machines, [("b", "a")], [plain, Cell("b")])) == 1
+    assert unlike_sides(machines, [("b", "a")], [plain, swept], paired=True) == []
+    assert len(unlike_sides(machines, [("b", "a")], [plain, Cell("b")], paired=True)) == 1
