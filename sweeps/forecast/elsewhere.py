@@ -1,8 +1,10 @@
 """The time of a plan on GPUs that are not here: the operations of its encoders at the share of a
 GPU's rate that `sweeps.plan.machines` states. Nothing is measured."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,10 +15,10 @@ from rank_core.encoders.checkpoint import open_config, without_memory
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
-from sweeps.plan.groups import group_in
 from sweeps.plan.machines import GPUS, KNOWN_BY, Machines
 from sweeps.plan.options import Options, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.resources import Resources, resources_of
 from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
 from sweeps.store.prepared import preparation
 from sweeps.terminal.text import columns, count, duration, shortened, wrapped
@@ -60,25 +62,18 @@ def shape_of(folder: Path) -> EncoderShape | None:
 def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
     """The forecast of a plan on these GPUs; no estimate for cells without an encoder."""
     unread = unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
-    each = options.gpus_per_worker or 1.0
-    workers = group_in(int(machines.number / each), options.min_workers, options.num_workers)
+    resources = _resources(machines, options, plan.max_trials)
+    workers = resources.num_workers
     trials = {
         cell.cell: estimate
         for cell in plan.cells
         if (estimate := _estimate(cell, machines, workers, unread.get(cell.cell)))
     }
-    gpus = workers * each
-    if machines.number < gpus:
-        raise BadInput(
-            f"a trial needs {gpus:g} GPUs by --num-workers and --gpus-per-worker, and --for names "
-            f"{machines.name}"
-        )
-    slots = int(machines.number / gpus)
     return Forecast(
         trials=trials,
-        slots=min(slots, options.max_slots or slots),
+        slots=resources.slots,
         num_workers=workers,
-        units=gpus,
+        units=workers * resources.gpus,
         unit=machines.gpu,
         start_seconds=0.0,
         group_seconds=0.0,
@@ -89,6 +84,22 @@ def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
         threads=options.cpus_per_worker,
         group=range_text(options),
     )
+
+
+def _resources(machines: Machines, options: Options, num_trials: int) -> Resources:
+    """The resources that so many trials are estimated with on GPUs whose node has the cores."""
+    each = options.gpus_per_worker or 1.0
+    cores = options.cpus_per_worker * math.ceil(machines.number / each)
+    node = {"CPU": float(cores), "GPU": float(machines.number)}
+    own = replace(options, gpus_per_worker=each, accelerator=None)
+    try:
+        return resources_of(own, [node], place=machines.name).estimated([node], num_trials)
+    except BadInput:
+        least = options.min_workers or options.num_workers
+        raise BadInput(
+            f"a trial needs {least * each:g} GPUs by --num-workers and --gpus-per-worker, and "
+            f"--for names {machines.name}"
+        ) from None
 
 
 def _estimate(

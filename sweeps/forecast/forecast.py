@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -54,9 +54,9 @@ from rank_core.training.examples import (
 from rank_core.training.train import Streams, train
 from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.groups import group_in
 from sweeps.plan.options import Options, cluster_address, range_text
 from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.resources import MACHINE, Node, Resources, resources_of
 from sweeps.plan.trial_cost import (
     Tokens,
     index_of,
@@ -143,7 +143,7 @@ class Forecast:
     device: str
     threads: int
     load: float = 0.0  # the highest of the measured speeds
-    num_workers: int = 1  # of a trial; of a range, as many as there is room for now
+    num_workers: int = 1  # of a trial; of a range, as many as each trial has room for now
     group: str = ""  # of a range: `1-4 workers`
 
     @property
@@ -177,7 +177,8 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     groups = by_speed.values()
     # The largest of a kind: if it fits into memory, all of the kind do.
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    slots, measured = _measure(largest, options)
+    resources, measured = _measure(largest, options, plan.max_trials)
+    workers = resources.num_workers
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
     for number, cells in enumerate(groups):
@@ -187,18 +188,18 @@ def forecast(plan: Plan, options: Options) -> Forecast:
             tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
             if cell.cell in unread:
                 tokens = Tokens(0.0, float(unread[cell.cell]))
-            trials[cell.cell] = trial_estimate(tokens, speed, num_workers=slots.workers)
+            trials[cell.cell] = trial_estimate(tokens, speed, num_workers=workers)
     example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
-        slots=slots.number,
-        num_workers=slots.workers,
-        units=slots.gpus or float(slots.workers * options.cpus_per_worker),
-        unit="GPU" if slots.gpus else "core",
+        slots=resources.slots,
+        num_workers=workers,
+        units=workers * (resources.gpus or float(options.cpus_per_worker)),
+        unit="GPU" if resources.gpus else "core",
         # This process has imported and loaded what each trial's first process will: once here, once
         # there.
         start_seconds=2 * age,
-        group_seconds=_group_seconds(age, slots.workers, options.num_workers > 1),
+        group_seconds=_group_seconds(age, workers, options.num_workers > 1),
         num_kinds=len(groups),
         num_measured=len(speeds),
         seconds=time.perf_counter() - start,
@@ -249,32 +250,26 @@ def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
     return replace(speed, scoring=speed.scoring / tokens, training=speed.training / trained)
 
 
-class _Slots(NamedTuple):
-    """The slots for trials, and the workers and GPUs of each."""
-
-    number: int
-    workers: int
-    gpus: float
-
-
-def _measure(cells: Sequence[PlannedCell], options: Options) -> tuple[_Slots, list[Speed]]:
-    """The slots for trials, and the speeds of the first cells, or of all if that is quick."""
-    slots = _this_machine(options)
-    if options.engine == "local":
-        slots = slots._replace(number=1)
-    if not cells:
-        return slots, []
+def _measure(
+    cells: Sequence[PlannedCell], options: Options, num_trials: int
+) -> tuple[Resources, list[Speed]]:
+    """The resources of trials, and the speeds of the first cells, or of all if that is quick."""
     settings = [cell.config.settings() for cell in cells]
     measure = partial(probe, settings, options.cpus_per_worker, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import on_a_slot
 
-        slot, speeds = on_a_slot(measure, options)
-        return _Slots(slot.slots, slot.num_workers, slot.num_workers * slot.gpus), speeds
+        return on_a_slot(measure, options, num_trials)
+    node = this_machine()
+    resources = resources_of(options, [node], place=MACHINE).estimated([node], num_trials)
+    if options.engine == "local":
+        resources = replace(resources, slots=1)
+    if not cells:
+        return resources, []
     if not torch.cuda.is_available():
-        return slots, measure()
+        return resources, measure()
     # Otherwise this process would hold a part of the GPU's memory until it ends.
-    return slots, in_new_process(measure, None if slots.gpus else _hide_gpus)
+    return resources, in_new_process(measure, None if resources.gpus else _hide_gpus)
 
 
 def _hide_gpus() -> None:
@@ -288,18 +283,12 @@ def slots_of(options: Options) -> int:
         from sweeps.ray_engine.cluster import slots_of_cluster
 
         return slots_of_cluster(options)
-    return _this_machine(options).number
+    return resources_of(options, [this_machine()], place=MACHINE).slots
 
 
-def _this_machine(options: Options) -> _Slots:
-    """The slots of this machine, as Ray will see it."""
-    room, gpus = (os.cpu_count() or 1) / options.cpus_per_worker, 0.0
-    if torch.cuda.is_available() and options.gpus_per_worker != 0:
-        gpus = options.gpus_per_worker or 1.0
-        room = min(room, torch.cuda.device_count() / gpus)
-    workers = group_in(int(room), options.min_workers, options.num_workers)
-    slots = room / workers
-    return _Slots(max(1, int(min(slots, options.max_slots or slots))), workers, workers * gpus)
+def this_machine() -> Node:
+    """This machine as the node that Ray will make of it."""
+    return {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
 
 
 def trial_estimate(tokens: Tokens, speed: Speed, *, num_workers: int = 1) -> TrialEstimate:

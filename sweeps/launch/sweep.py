@@ -1,6 +1,5 @@
 """A sweep from the command line to the tested table."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from sweeps.forecast.forecast import (
     forecast,
     real_seconds,
     slots_of,
+    this_machine,
 )
 from sweeps.launch.at_home import home_lines
 from sweeps.launch.budget_limit import limit_to_budget, note_held_back
@@ -175,7 +175,7 @@ def _sweep(
         _check_machine(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     options = replace(options, code=own_code(plan))
-    if plan.search.kind.proposes:
+    if plan.search.kind.proposes and not (options.prepare or options.machines):
         plan = replace(plan, search=plan.search.filling(slots_of(options), len(plan.seeds)))
     if shortlist:
         shortlist.check(plan)
@@ -247,8 +247,7 @@ def _check_machine(options: Options) -> None:
     if options.engine == "local":
         local.check_machine(options)
     elif cluster_address() is None:
-        here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
-        resources_of(options, [here], place=MACHINE)
+        resources_of(options, [this_machine()], place=MACHINE)
 
 
 def _run_engine(

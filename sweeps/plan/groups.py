@@ -17,8 +17,3 @@ def group_size(text: str) -> tuple[int, int]:
             f"them such as 1-4, got {shown(text)}"
         )
     return (least if least < most else 0), most
-
-
-def group_in(room: int, least: int, most: int) -> int:
-    """The workers that a trial of `group_size` gets in an empty room for so many."""
-    return max(least or most, min(most, room))

@@ -56,6 +56,16 @@ class Resources:
         cores = {"CPU": float(self.threads)} if self.min_workers else {}
         return sum(workers_on(node, self.needs | cores) for node in nodes)
 
+    def estimated(self, nodes: Sequence[Node], num_trials: int) -> "Resources":
+        """What a plan of so many trials is estimated with: for a range, as many workers as these
+        nodes hold for each. More trials than slots have the fewest, as each has while many wait."""
+        number = min(self.workers(nodes) // max(1, num_trials), self.num_workers)
+        if not self.min_workers or number <= self.min_workers:
+            return replace(self, num_workers=self.least, min_workers=0)
+        fit = replace(self, min_workers=number).fit(nodes)
+        slots = max(1, min(fit, self.max_slots or fit))
+        return replace(self, num_workers=number, min_workers=0, slots=slots)
+
     def idle_gpus(self, nodes: Sequence[Node]) -> int:
         """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""
         if not self.gpus:

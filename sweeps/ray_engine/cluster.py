@@ -21,7 +21,6 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from rank_core.errors import BadInput
 from rank_core.parsing import parsed_json
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.groups import group_in
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, KIND, OF_KIND, Node, Resources, resources_of, workers_on
 from sweeps.ray_engine.drain import draining_nodes
@@ -295,25 +294,15 @@ def precision_of_gpus(accelerator: str = "") -> str:
 def slots_of_cluster(options: Options) -> int:
     """The number of trials that run at a time on the cluster."""
     with connected(options.num_workers, options.code):
-        return _group_now(trial_resources(options)).slots
+        return trial_resources(options).slots
 
 
-def _group_now(resources: Resources) -> Resources:
-    """The resources of a trial, of a range of workers with as many as there is room for now."""
-    if not resources.min_workers:
-        return resources
-    nodes = living_nodes()
-    number = group_in(resources.workers(nodes), resources.min_workers, resources.num_workers)
-    group = replace(resources, num_workers=number, min_workers=0)
-    slots = min(group.fit(nodes), resources.max_slots or resources.slots)
-    return replace(group, slots=max(1, slots))
-
-
-def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
-    """The resources of a trial, and the result of `work` on one slot of the cluster."""
+def on_a_slot(work: Callable[[], T], options: Options, num_trials: int = 1) -> tuple[Resources, T]:
+    """The resources that so many trials are estimated with, and the result of `work` on one slot of
+    the cluster."""
     try:
         with connected(options.num_workers, options.code):
-            resources = _group_now(trial_resources(options))
+            resources = trial_resources(options).estimated(living_nodes(), num_trials)
             task = ray.remote(work).options(
                 num_cpus=resources.cpus,
                 num_gpus=resources.gpus,

@@ -116,8 +116,9 @@ def test_an_elastic_group_needs_the_fewest_and_may_have_all_that_fit(monkeypatch
     nodes = resources.living_nodes()
     assert (wanted.least, wanted.num_workers, wanted.slots) == (2, 16, 3)
     assert wanted.workers(nodes) == 7  # and not 8 of .9 CPU
-    now = resources._group_now(wanted)
-    assert (now.num_workers, now.min_workers, now.slots) == (7, 0, 1)
+    # The last one has all; of three each has its share, but at least two.
+    found = [wanted.estimated(nodes, trials) for trials in (1, 2, 3, 9)]
+    assert [(one.num_workers, one.slots) for one in found] == [(7, 1), (3, 2), (2, 3), (2, 3)]
     refused = r"needs 8 workers with 1 CPU .* in all"
     with pytest.raises(BadInput, match=refused):
         resources.trial_resources(options("--num-workers", "8-16"))

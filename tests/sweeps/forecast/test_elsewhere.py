@@ -2,16 +2,21 @@
 refuse."""
 
 import json
+import os
 import re
 
 import pytest
+import torch
 from transformers import BertConfig
 
 from rank_core.encoders.shipped import TRAINED, shipped_folder
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
+from sweeps.forecast import elsewhere, forecast
 from sweeps.forecast.elsewhere import EncoderShape, shape_of
 from sweeps.plan.machines import GPUS, Machines, parse_machines
+from sweeps.plan.options import parse
+from sweeps.plan.resources import resources_of
 
 
 @pytest.fixture
@@ -73,11 +78,40 @@ def test_a_dry_run_refuses_the_budget_that_the_run_refuses(dry_run, words):
     assert dry_run("--max-gpu-hours", "1000", *words)[0] == 0
 
 
-def test_a_range_of_workers_is_estimated_with_those_that_there_is_room_for(dry_run):
-    texts = [dry_run("--for", "2xH100", "--num-workers", number)[1] for number in ("1-4", "2")]
-    hours = [re.search(r"([\d.e-]+) H100-hours", text)[1] for text in texts]
-    assert "1 slot of 1-4 workers, estimated with 2" in " ".join(texts[0].split())
+def test_a_range_of_workers_is_estimated_with_those_that_each_trial_has_room_for(dry_run):
+    def text(gpus, number):
+        return " ".join(dry_run("--for", f"{gpus}xH100", "--num-workers", number)[1].split())
+
+    few, many, pairs = text(2, "1-4"), text(100, "2-4"), text(100, "4")
+    assert "2 slots of 1-4 workers, estimated with 1" in few
+    assert "25 slots of 2-4 workers, estimated with 4" in many
+    hours = [re.search(r"on 25 slots.* ([\d.e-]+) H100-hours", own)[1] for own in (many, pairs)]
     assert hours[0] == hours[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "trials", "workers", "slots"),
+    [
+        (["--gpus-per-worker", ".6"], 100, 1, 8),  # two shares of .6 leave .4 of two GPUs each
+        (["--gpus-per-worker", ".5"], 100, 1, 16),
+        (["--num-workers", "3"], 100, 3, 2),
+        (["--num-workers", "1-4"], 100, 1, 8),
+        (["--num-workers", "1-4"], 3, 2, 4),
+        (["--num-workers", "1-4"], 1, 4, 2),
+        (["--num-workers", "1-4", "--max-slots", "3"], 100, 1, 3),
+    ],
+)
+def test_a_plan_has_the_slots_that_the_engine_will_have(monkeypatch, words, trials, workers, slots):
+    options = parse(words, prog="x", description="")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    here, _ = forecast._measure([], options, trials)
+    there = elsewhere._resources(Machines(8, "H100"), options, trials)
+    assert (here.num_workers, here.slots) == (there.num_workers, there.slots) == (workers, slots)
+    node = {"CPU": 64.0, "GPU": 8.0}
+    assert forecast.slots_of(options) == resources_of(options, [node], place="there").slots
+    if trials == 100:
+        assert forecast.slots_of(options) == slots
 
 
 def test_a_trial_that_needs_more_gpus_than_are_named_is_refused(dry_run):
