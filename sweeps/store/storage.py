@@ -207,8 +207,8 @@ class Storage:
 
         def find() -> dict[str, Entry]:
             if self.is_local:
-                start = os.path.relpath(self._at(prefix), self.root)
-                return dict(_walk(Path(self._at(prefix)), "" if start == "." else f"{start}/"))
+                below = os.path.relpath(self._at(prefix), self.root)
+                return dict(_walk(Path(self._at(prefix)), "" if below == "." else f"{below}/"))
             self.fs.invalidate_cache()
             found = self.fs.find(self._at(prefix), detail=True)
             start = len(self.root) + 1

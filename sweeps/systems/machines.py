@@ -37,7 +37,7 @@ class UnlikeSides:
     of_seeds: int
 
 
-def machines_of(states: Iterable[State]) -> dict[str, Machines]:
+def machines_of(states: Iterable[State]) -> Mapping[str, Machines]:
     """{cell: what its used trials were computed on}, of those with an encoder, which alone depend
     on it."""
     found: dict[str, dict[int, dict[str, Values]]] = {}
@@ -126,8 +126,9 @@ def _by_share(one: Mapping[int, Values], other: Mapping[int, Values]) -> _Unlike
     ours, theirs = Counter(one.values()), Counter(other.values())
     more = {own: ours[own] * len(other) - theirs[own] * len(one) for own in ours | theirs}
     excess = sum(number for number in more.values() if number > 0)
-    sides = (_all(own for own in more if sign * more[own] > 0) for sign in (1, -1))
-    return _Unlike(*sides, math.ceil(excess / len(other)))
+    of_one = _all(own for own in more if more[own] > 0)
+    of_other = _all(own for own in more if more[own] < 0)
+    return _Unlike(of_one, of_other, math.ceil(excess / len(other)))
 
 
 def _all(values: Iterable[Values]) -> Values:
