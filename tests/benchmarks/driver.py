@@ -1,10 +1,10 @@
 """What a sweep's driver costs by the number of its trials: planning, each end, status, the report.
 
-Whole commands of the local engine, a process for each size, on trials that compute nothing: a trial
-writes made-up values of all queries. Prints, for each size, CPU seconds of the driver alone, and
-the exponents with which the totals grow: 1 is a cost for each cell or trial that does not depend on
-their number.
-Run on an idle core: python -m tests.benchmarks.driver [--cells 100,200,400] [--seeds 5]
+Whole commands of the local engine, processes for each size, on trials that compute nothing: a
+trial writes made-up values of all queries. Prints, for each size, CPU seconds of the driver alone
+(medians over processes, in turns with the other sizes), and the exponents with which the totals
+grow: 1 is a cost for each cell or trial that does not depend on their number.
+Run: python -m tests.benchmarks.driver [--cells 100,200,400] [--seeds 5] [--repeats 3]
 """
 
 import argparse
@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,7 @@ def attempt_of(clock: Clock) -> Callable[..., Iterator[End]]:
     """What stands for a trial: it publishes made-up values."""
     rng = np.random.default_rng(1)
     runs: dict[str, Run] = {}
+    files: dict[str, bytes] = {}
 
     def attempt(task: TrialTask, notice: object) -> Iterator[End]:
         start = time.process_time()
@@ -74,6 +77,9 @@ def attempt_of(clock: Clock) -> Callable[..., Iterator[End]]:
             runs.update({name: dict(splits[name].candidates) for name in ("dev", "test")})
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
+            for split, run in runs.items() if not files else ():  # once: packing takes longest
+                write_run(path := folder / f"{split}.run.gz", run, tag="made-up")
+                files[path.name] = path.read_bytes()
             rows = [
                 (cell, int(seed), split, query_id, measure, float(rng.uniform()))
                 for split, run in runs.items()
@@ -82,8 +88,8 @@ def attempt_of(clock: Clock) -> Callable[..., Iterator[End]]:
             ]
             columns = ["cell", "seed", "split", "query_id", "measure", "value"]
             pd.DataFrame(rows, columns=columns).to_parquet(folder / "per_query.parquet")
-            for split, run in runs.items():
-                write_run(folder / f"{split}.run.gz", run, tag=cell)
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
             (folder / "config.json").write_text(json.dumps(task.config.settings()))
             (folder / "history.jsonl").write_text("")
             means = {measure: float(rng.uniform()) for measure in MEASURES}
@@ -121,6 +127,19 @@ def measured(cells: int, seeds: int, inputs: Sequence[str]) -> dict[str, float]:
     return {"cells": cells, "trials": cells * seeds, "GiB": memory} | clock.seconds
 
 
+def _in_a_process(cells: int, seeds: int, inputs: Sequence[str]) -> dict[str, float]:
+    words = ["--one", "--cells", str(cells), "--seeds", str(seeds), *inputs]
+    command = [sys.executable, "-m", "tests.benchmarks.driver", *words]
+    # On one core: threads that wait for each other on a busy machine count as work.
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    folder = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
+    if done.returncode:
+        raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
+    measurement: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measurement
+
+
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """That of the power law through the points, by least squares of their logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0]) if len(sizes) > 1 else math.nan
@@ -131,6 +150,7 @@ def main(argv: Sequence[str]) -> None:
     flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--cells", default="100,200,400")
     flags.add_argument("--seeds", type=int, default=5)
+    flags.add_argument("--repeats", type=int, default=3)
     flags.add_argument("--collection", default="python-docs")
     flags.add_argument("--backbone", default="tiny-docs")
     flags.add_argument("--one", action="store_true", help="print one size as JSON")
@@ -141,18 +161,15 @@ def main(argv: Sequence[str]) -> None:
     if args.one:
         print(json.dumps(measured(sizes[0], args.seeds, inputs)))
         return
-    found = []
-    for cells in sizes:
-        words = ["--one", "--cells", str(cells), "--seeds", str(args.seeds), *inputs]
-        command = [sys.executable, "-m", "tests.benchmarks.driver", *words]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=Path(__file__).parents[2]
-        )
-        if done.returncode:
-            raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
-        found.append(json.loads(done.stdout.splitlines()[-1]))
+    measurements = [
+        [_in_a_process(cells, args.seeds, inputs) for cells in sizes] for _ in range(args.repeats)
+    ]
+    found = [
+        {name: median(one[name] for one in of_size) for name in of_size[0]}
+        for of_size in zip(*measurements, strict=True)
+    ]
     rows = [
-        {"cells x seeds": f"{one['cells']} x {args.seeds}"}
+        {"cells x seeds": f"{one['cells']:.0f} x {args.seeds}"}
         | {
             f"{phase} (ms a {PER[phase]})": f"{1000 * one[phase] / one[f'{PER[phase]}s']:.2f}"
             for phase in PHASES
@@ -166,7 +183,7 @@ def main(argv: Sequence[str]) -> None:
     }
     last = {"cells x seeds": "exponent of the total", "memory": ""}
     last |= {f"{phase} (ms a {PER[phase]})": f"{grows[phase]:.2f}" for phase in PHASES}
-    show([*rows, last], args.json, found=found, exponents=grows)
+    show([*rows, last], args.json, found=found, each=measurements, exponents=grows)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ SMALLEST = {
     "kinds": ("t5",),
     "layout": ("--rows", "3,5", "--repeats", "1"),
     "driver": (
-        *("--cells", "3,4", "--seeds", "1", "--collection", "{collection}"),
+        *("--cells", "3,4", "--seeds", "1", "--repeats", "1", "--collection", "{collection}"),
         *("--backbone", "{backbone}"),
     ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
