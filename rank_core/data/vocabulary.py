@@ -264,7 +264,7 @@ def _layout(
             }
     found = {field: names for field, names in found.items() if names}
     read = {name for names in found.values() for name in names}
-    read |= {key for key in keys if key not in given and key not in free}
+    read |= set(keys) - set(given) - set(free)
     unused = {name for name, field in given.items() if field == UNUSED}
     return found, tuple(key for key in keys if key not in read and key not in unused)
 

@@ -41,8 +41,9 @@ MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
 _SLACK = 0.02  # of power, negligible where the goal is out of reach
 _DRAWS = 1024
-# Of five mean squares: evenly spread, so that power rises smoothly with the counts.
-_QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * _DRAWS + 0.5) / _DRAWS
+# Places of five mean squares: evenly spread, so that power rises smoothly with the counts.
+_QUANTILES_N = (np.arange(_DRAWS) + 0.5) / _DRAWS
+_PLACES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * _DRAWS).astype(np.int64)
 MOST_POOLED = 2_000
 _FAR, _NODES = 9.0, 20_001  # where the common factor of a family is evaluated
 _ALIKE = 1 - 1e-6  # from this correlation on comparisons are one
@@ -257,7 +258,8 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
     error = math.sqrt(V_q + 2 * variances.seed**2 / S)
     if goal.family_size + sides - 1 < LEAST_POOL:
         return _Plan(error, by_own(joint))
-    prior, agree_N = _pool(num_seeds, goal.family_size + sides - 1, sides)
+    # More variances say nothing new, and take gigabytes.
+    prior, agree_N = _pool(num_seeds, min(goal.family_size + sides - 1, MOST_POOLED), sides)
     prior = replace(prior, variance=S * V_s * prior.variance)
     error_N, df_N = moderated_error(queries_N, Q, sides_N, prior)
 
@@ -275,13 +277,11 @@ def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int)
 @lru_cache(maxsize=512)
 def _pool(num_seeds: int, size: int, sides: int) -> tuple[Prior, Floats]:
     """(The prior of so many seed variances whose expectation is 1, whether they agree), for each
-    draw; the first ones are those of `_mean_squares`, the baseline being the second side. More
-    variances than `MOST_POOLED` say nothing new, and take gigabytes."""
-    size = min(size, MOST_POOLED)
+    draw; the first ones are those of `_mean_squares`, the baseline being the second side."""
     df, rng = float(num_seeds - 1), generator(1, "pool of a plan", size)
-    others = [(rng.permutation(_DRAWS) + 0.5) / _DRAWS for _ in range(size - sides)]
-    quantile_NK = np.array([*_QUANTILES_5N[1 : 1 + sides], *others]).T
-    square_NK = stats.chi2.ppf(quantile_NK, df) / df
+    others = [rng.permutation(_DRAWS) for _ in range(size - sides)]
+    place_NK = np.stack([*_PLACES_5N[1 : 1 + sides], *others], axis=1)
+    square_NK = np.take(stats.chi2.ppf(_QUANTILES_N, df) / df, place_NK)
     df_K = np.full(size, df)
     baselines = [1] if sides == 2 else []
     return fitted_prior(square_NK, df_K), seeds_agree(square_NK, df_K, baselines)
@@ -293,7 +293,7 @@ def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
     expectations."""
     S, Q = float(num_seeds), float(num_queries)
     df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])[:, None]
-    return np.asarray(stats.chi2.ppf(_QUANTILES_5N[: len(df)], df) / df)
+    return np.asarray(stats.chi2.ppf(_QUANTILES_N[_PLACES_5N[: len(df)]], df) / df)
 
 
 def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:
