@@ -33,24 +33,24 @@ def renamed(found: Analysis, name: Callable[[str], str]) -> Analysis:
     return replace(found, sweep=replace(found.sweep, cells=cells, about=about))
 
 
-@pytest.mark.parametrize("case", SWEEPS)
-def test_the_first_sentence_has_at_most_25_words_whatever_the_names(
-    case: str, tmp_path: Path
-) -> None:
-    found = analyse(with_interpolated(load_sweep(CASES[case].make(tmp_path / case))))
+@pytest.fixture(scope="module", params=SWEEPS)
+def analysis(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    folder = tmp_path_factory.mktemp("headline") / request.param
+    return analyse(with_interpolated(load_sweep(CASES[request.param].make(folder))))
+
+
+def test_the_first_sentence_has_at_most_25_words_whatever_the_names(analysis: Analysis) -> None:
     for times in (1, 4, 30):
-        said = headline(renamed(found, lambda label, n=times: " ".join([label] * n)))
+        said = headline(renamed(analysis, lambda label, n=times: " ".join([label] * n)))
         assert said.sentence.endswith(".")
         assert 0 < len(said.sentence.split()) <= MOST_WORDS == 25
         assert times > 1 or "…" not in said.sentence
 
 
-@pytest.mark.parametrize("case", SWEEPS)
-def test_it_names_the_choice_with_the_interval_of_all_at_once(case: str, tmp_path: Path) -> None:
-    found = analyse(with_interpolated(load_sweep(CASES[case].make(tmp_path / case))))
-    said, choice = headline(found), found.choice
+def test_it_names_the_choice_with_the_interval_of_all_at_once(analysis: Analysis) -> None:
+    said, choice = headline(analysis), analysis.choice
     assert choice and said.system == choice.system
-    if (test := found.chosen) and said.p == said.p:
+    if (test := analysis.chosen) and said.p == said.p:
         assert (said.gain_low, said.gain_high) == (test.in_family.ci_low, test.in_family.ci_high)
         assert said.p == test.p_both_adjusted
         ends = f"[{number(test.in_family.ci_low)}, {number(test.in_family.ci_high)}]"
