@@ -233,7 +233,13 @@ def _template_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout 
         for structured in (False, True)
         for pair in PROBES
     ]
-    texts = _run_template(name, str(template), json.dumps(given))
+    texts = _run_template(str(template), json.dumps(given))
+    if max(map(len, texts)) >= TEMPLATE_LENGTH:
+        raise BadInput(
+            f"backbone {name}: its chat template needs more than {TEMPLATE_SECONDS} seconds, "
+            f"{size_text(TEMPLATE_BYTES)} or {TEMPLATE_LENGTH:,} characters for a query and a "
+            "document: it is damaged, or made to do harm"
+        )
     frames = [_frame(texts[: len(PROBES)]), _frame(texts[len(PROBES) :])]
     for frame in frames:
         if isinstance(frame, tuple):
@@ -303,9 +309,10 @@ print(json.dumps([rendered(values) for values in given["values"]]))
 
 
 @lru_cache(maxsize=16)
-def _run_template(name: str, template: str, values: str) -> list[str]:
-    """What a template writes for each of a list of values, in JSON; "" where it refuses one. A
-    template is a program: it is run in a process of its own with little time and memory."""
+def _run_template(template: str, values: str) -> list[str]:
+    """What a template writes for each of a list of values, in JSON; "" where it refuses one, and
+    `TEMPLATE_LENGTH` characters where it needs more than it may use. A template is a program: it is
+    run in a process of its own with little time and memory."""
     usual = {"tools": None, "documents": None}
     given = {
         "template": template,
@@ -315,13 +322,7 @@ def _run_template(name: str, template: str, values: str) -> list[str]:
     try:
         texts: list[str] = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
     except OverLimit:
-        texts = [TEMPLATE_LENGTH * " "]
-    if max(map(len, texts)) >= TEMPLATE_LENGTH:
-        raise BadInput(
-            f"backbone {name}: its chat template needs more than {TEMPLATE_SECONDS} seconds, "
-            f"{size_text(TEMPLATE_BYTES)} or {TEMPLATE_LENGTH:,} characters for a query and a "
-            "document: it is damaged, or made to do harm"
-        )
+        return [TEMPLATE_LENGTH * " "]
     return texts
 
 
