@@ -1,7 +1,9 @@
 """A small backbone with random weights of every kind."""
 
 import json
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import transformers
@@ -116,8 +118,34 @@ def write_tokenizer(folder: Path, kind: str) -> None:
     )
 
 
+_WRITTEN: dict[Hashable, dict[Path, bytes]] = {}
+
+
+def write_again(key: Hashable, write: Callable[[Path], object], folder: Path) -> None:
+    """Puts the files that `write` writes to an empty folder in place. They are made once for each
+    key: to make a checkpoint takes longer than most of what is asked of it."""
+    if key not in _WRITTEN:
+        with TemporaryDirectory() as made:
+            write(Path(made))
+            files = [path for path in Path(made).rglob("*") if path.is_file()]
+            _WRITTEN[key] = {path.relative_to(made): path.read_bytes() for path in files}
+    for name, content in _WRITTEN[key].items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
 def make_backbone(kind: str, folder: Path) -> Backbone:
     """Writes a backbone of two layers, or three, to the folder."""
+    write_backbone(kind, folder)
+    return resolve_backbone(str(folder))
+
+
+def write_backbone(kind: str, folder: Path) -> None:
+    """Writes it and does not read it."""
+    write_again(("backbone", kind), lambda made: _make(kind, made), folder)
+
+
+def _make(kind: str, folder: Path) -> None:
     write_tokenizer(folder, kind)
     if TYPES[kind].loader == "AlibiEncoder":
         sizes = {k: v for k, v in SMALL.items() if not k.endswith("token_id")}
@@ -136,4 +164,3 @@ def make_backbone(kind: str, folder: Path) -> Backbone:
         encoder = make(config)
         random_weights(encoder)
         encoder.save_pretrained(folder)
-    return resolve_backbone(str(folder))

@@ -18,7 +18,7 @@ from rank_core.testing.laws import tokens
 from rank_core.testing.test_model import *  # noqa: F403
 from rank_core.testing.test_model import KnownExceptions, made
 from sweeps.plan.profiles import PROFILES
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 
 MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
 KNOWN = {
@@ -83,7 +83,7 @@ def seconds(tmp_path_factory):
     """Second encoders of another width than the backbone's: one embeds in 12 dimensions."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("bert", "electra")}
     for kind, folder in folders.items():
-        make_backbone(kind, folder)
+        write_backbone(kind, folder)
     return folders
 
 

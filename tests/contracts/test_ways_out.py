@@ -21,7 +21,7 @@ from rank_core.files import file_sha256
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.checks import check_model
 from rank_core.settings.config import TrialConfig
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
 from tests.rank_core.encoders import test_t5_rerankers as generators
 from tests.rank_core.encoders.test_module_chain import KINDS as CHAINS
@@ -41,7 +41,7 @@ ATTENTION = ("big_bird", "longformer", "longt5", "jina-bert", "mosaic-bert")
 def ranking_head(kind, folder):
     """A backbone with a ranking head beside it, as an exported model has."""
     folder.mkdir()
-    make_backbone(kind, folder)
+    write_backbone(kind, folder)
     head = {"weight": torch.linspace(-1, 1, 16)[None], "bias": torch.ones(1)}
     save_file(head, folder / RANKING_HEAD, metadata={"pooling": "mean"})
 
@@ -79,7 +79,7 @@ def answering(kind, folder):
 
 def headless(kind, folder):
     folder.mkdir()
-    make_backbone(kind, folder)
+    write_backbone(kind, folder)
 
 
 HEADS = {

@@ -23,7 +23,7 @@ from rank_core.export.reranker import Reranker
 from rank_core.files import write_json
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 from tests.golden.cases import CASES
 from tests.golden.frozen import Texts, differences, digest, kept, renew, settled
 from tests.sweeps.conftest import quick_reports
@@ -79,7 +79,7 @@ def test_a_folder_of_version_0_4_ranks(tmp_path: Path) -> None:
     content = json.loads(EXPORTED.read_text())
     added = TrialConfig().settings().keys() - content["settings"].keys()
     assert added <= LATER, f"not in LATER: {sorted(added - LATER)}"
-    make_backbone("bert", tmp_path)
+    write_backbone("bert", tmp_path)
     config = TrialConfig().override(content["settings"] | {"model.backbone": str(tmp_path)})
     model = build_model(config, resolve_backbone(str(tmp_path)), init_seed=1)
     save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})

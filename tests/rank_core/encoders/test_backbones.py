@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rank_core.encoders.backbones import load_encoder, own_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import make_backbone, write_backbone
 
 
 def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_path):
@@ -133,7 +133,7 @@ def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder,
 
 def test_a_tokenizer_that_lowers_texts_is_the_same_after_it_was_saved(tmp_path):
     """As an export has it, with the settings of sentence-transformers beside it."""
-    make_backbone("bert", tmp_path)
+    write_backbone("bert", tmp_path)
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))

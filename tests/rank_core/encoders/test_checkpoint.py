@@ -22,7 +22,7 @@ from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 from tests.rank_core.encoders import (
     test_decoder_rerankers,
     test_module_chain,
@@ -60,7 +60,7 @@ def scored(folder, **settings):
 
 def plain(folder):
     """An encoder without a head, with the vocabulary of old checkpoints as well."""
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
 
 
 def reranker(folder):
@@ -77,7 +77,7 @@ def modules(folder):
 
 def exported(folder):
     """As an export writes it: with a layout of its own and a head."""
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     (folder / "row_layout.json").write_text('{"prefix": [0], "middle": [2, 2], "suffix": [2]}')
     head = {"weight": torch.ones(1, 16), "bias": torch.zeros(1)}
     save_file(head, folder / "ranking_head.safetensors")
@@ -85,14 +85,14 @@ def exported(folder):
 
 def old(folder):
     """With its weights in a pickle and in parts, and words in a text file."""
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
 
 
 def sharded(folder):
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     halves = {"a.safetensors": [*weights][::2], "b.safetensors": [*weights][1::2]}
@@ -105,7 +105,7 @@ def sharded(folder):
 
 def in_words(folder):
     """With its vocabulary in vocab.txt alone."""
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     words = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(295))]
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
@@ -253,7 +253,7 @@ def test_no_code_of_a_checkpoint_runs_and_nothing_is_asked(
 ):
     folder = tmp_path / "b"
     folder.mkdir()
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     (folder / "visiting_code.py").write_text(EVIL)
     files = {"config.json": {"model_type": model_type, "auto_map": MAPS}}
     if tokenizer:

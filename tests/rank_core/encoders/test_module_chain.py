@@ -15,7 +15,7 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.models.checks import check_model
-from tests.contracts.small_backbones import random_weights
+from tests.contracts.small_backbones import random_weights, write_again
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
 from tests.rank_core.encoders.test_published_heads import (
     DOCUMENTS,
@@ -65,7 +65,13 @@ CHAIN = (
 
 def write_chain(kind, folder, chain=CHAIN, *, transformer="", more=None):
     """Writes a small reranker with the files that sentence-transformers documents."""
-    folder.mkdir(parents=True, exist_ok=True)
+    key = ("chain", kind, repr((chain, transformer, more)))
+    write_again(key, lambda made: make_chain(kind, made, chain, transformer, more), folder)
+    forget()
+    return str(folder)
+
+
+def make_chain(kind, folder, chain, transformer, more):
     place = folder / transformer
     publish(kind, place)
     AutoModel.from_pretrained(place).save_pretrained(place)
@@ -93,8 +99,6 @@ def write_chain(kind, folder, chain=CHAIN, *, transformer="", more=None):
     whole = {"model_type": "CrossEncoder", "prompts": {}, "default_prompt_name": None}
     settings = json.dumps(whole | (more or {}))
     (folder / "config_sentence_transformers.json").write_text(settings)
-    forget()
-    return str(folder)
 
 
 def mean_vectors(folder, prompt=""):

@@ -4,7 +4,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_again, write_backbone
 from tests.rank_core.encoders.test_published_heads import forget
 
 PROMPTS = {"query": "w30 w31 w32 ", "document": "w33 "}
@@ -35,8 +35,13 @@ CHAINS = {
 
 def encoder(folder, kind="bert"):
     """Writes a small encoder whose tokenizer writes special tokens around a text."""
-    folder.mkdir(parents=True)
-    make_backbone(kind, folder)
+    write_again(("encoder", kind), lambda made: make_encoder(kind, made), folder)
+    forget()
+    return str(folder)
+
+
+def make_encoder(kind, folder):
+    write_backbone(kind, folder)
     names = ["input_ids", "attention_mask"]
     tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -44,8 +49,6 @@ def encoder(folder, kind="bert"):
     )
     tokenizer.pad_token = "<pad>"  # which the rows of sentence-transformers need
     tokenizer.save_pretrained(folder)
-    forget()
-    return str(folder)
 
 
 def saved(library, folder, kind="bert", **facts):

@@ -17,7 +17,7 @@ from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.laws import tokens
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 
 WINDOW, STRIDE, LIMIT, MAX_QUERY = 20, 10, 60, 8
 # One window, two and all five; the last document is cut at LIMIT.
@@ -55,7 +55,7 @@ FORMS = [
 def second(tmp_path_factory):
     """An encoder of another width, for the second encoders."""
     folder = tmp_path_factory.mktemp("second")
-    make_backbone("bert", folder)
+    write_backbone("bert", folder)
     return str(folder)
 
 

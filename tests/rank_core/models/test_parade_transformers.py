@@ -10,7 +10,7 @@ from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.models.checks import check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 
@@ -20,7 +20,7 @@ def folders(tmp_path_factory):
     """Second encoders of 96 positions."""
     made = {kind: tmp_path_factory.mktemp(kind) for kind in ("bert", "llama")}
     for kind, folder in made.items():
-        make_backbone(kind, folder)
+        write_backbone(kind, folder)
     return {kind: str(folder) for kind, folder in made.items()}
 
 

@@ -22,7 +22,7 @@ from rank_core.models.dense import DenseDocument
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
-from tests.contracts.small_backbones import make_backbone
+from tests.contracts.small_backbones import write_backbone
 from tests.rank_core.encoders.test_published_heads import forget
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
@@ -258,7 +258,7 @@ def test_a_class_that_transformers_does_not_have_is_refused_by_its_name(
 def test_a_listwise_reranker_by_code_of_its_own_is_refused_by_its_name(tmp_path):
     """A folder as that of jina-reranker-v3: many documents in one pass, and two layers over the
     vectors of tokens that stand for them. Trained, its encoder is one of the kind."""
-    make_backbone("qwen3", tmp_path)
+    write_backbone("qwen3", tmp_path)
     changed(
         tmp_path,
         "config.json",
