@@ -16,7 +16,7 @@ from rank_core.ranking.encode import Work
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import dev_rule, error_rates, racing, scoring, trainer, training, workload
+from tests.benchmarks import dev_rule, error_rates, racing, scoring, workload
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
@@ -40,6 +40,7 @@ def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_pla
     assert power[1] > power[0] > 0.4
 
 
+@pytest.mark.slow
 def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
     first = error_rates.first_step(found, pooled=True)
@@ -52,10 +53,11 @@ def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     assert 0 < found.agree.mean() < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("S", [3, 5])
 def test_simulated_families_over_a_deterministic_baseline_are_decided_by_the_shipped_rule(S):
     sd_K = [math.nan] + [0.003, 0.03] * 4
-    drawn = drawn_tables(np.random.default_rng(3), 100, error_rates.TABLE, S, sd_K, "normal")
+    drawn = drawn_tables(np.random.default_rng(3), 40, error_rates.TABLE, S, sd_K, "normal")
     found = error_rates._pair_tests(drawn, 0)
     assert found.apart.any() == (S == 3)
     first = error_rates.first_step(found, pooled=True)
@@ -65,6 +67,7 @@ def test_simulated_families_over_a_deterministic_baseline_are_decided_by_the_shi
         assert first[one].min() == pytest.approx(family.adjusted("max-t").min(), rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("K", "S"), [(4, 3), (17, 3), (4, 5), (17, 5)])
 def test_the_power_of_a_family_is_that_of_drawn_tables_judged_by_its_rule(K, S):
     """Moderated tests, the pre-test of the seed variances, and both corrections are planned for."""
@@ -160,7 +163,6 @@ def test_a_made_collection_has_its_shape_and_the_same_bytes_again(tmp_path):
 
 
 ENCODERS = ["tiny", "tiny-modernbert"]
-NEEDS_PEER = pytest.mark.skipif(bool(trainer.missing()), reason="pip install -e '.[bench]'")
 
 
 @pytest.mark.parametrize("size", ENCODERS)
@@ -190,17 +192,22 @@ def test_a_cross_encoder_of_our_weights_gives_our_scores(size, collection_folder
 
 
 def test_a_training_of_one_step_is_not_timed(capsys):
+    from tests.benchmarks import training  # transformers' trainer, which brings in peft
+
     with pytest.raises(SystemExit):
         training.main(["--steps", "1"])
     assert "--steps must be at least 2" in capsys.readouterr().err
 
 
-@NEEDS_PEER
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ENCODERS)
 def test_the_trainer_of_cross_encoders_trains_what_we_train(size, collection_folder):
     """Without dropout the loss of a first step over the same pairs is ours, also in fp32 after a
     training in bf16."""
+    from tests.benchmarks import trainer
+
+    if trainer.missing():
+        pytest.skip("pip install -e '.[bench]'")
     from datasets import Dataset
 
     work = workload.workload(str(collection_folder), size)

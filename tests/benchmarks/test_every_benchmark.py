@@ -60,22 +60,6 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {
-    "objectives",
-    "dealing",
-    "dev_rule",
-    "driver",
-    "modelled_mfu",
-    "kinds",
-    "launches",
-    "preemption",
-    "runtimes",
-    "schedule",
-    "scoring",
-    "training",
-    "sweep_needs",
-    "ways_out",
-}
 RAY = {"storage_ways", "sweep_overhead"}
 LONG = {"modelled_mfu", "storage_ways", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
 LIBRARY = {"families", "ways_out"}
@@ -83,7 +67,7 @@ FAKE_GPU = {"launches", "modelled_mfu"}
 
 
 def _marked(name: str) -> object:
-    marks = [pytest.mark.slow] * (name in SLOW) + [pytest.mark.ray] * (name in RAY)
+    marks = [pytest.mark.ray] * (name in RAY)
     no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
     extra = pytest.mark.skipif(
         find_spec("sentence_transformers") is None,
@@ -94,6 +78,7 @@ def _marked(name: str) -> object:
     return pytest.param(name, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", map(_marked, SMALLEST))
 def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, monkeypatch, capsys):
     names = {"backbone": backbone_folder, "collection": collection_folder}

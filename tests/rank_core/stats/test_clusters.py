@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from scipy import stats
 
 from rank_core.errors import BadInput
@@ -86,6 +85,8 @@ def of_groups(matrix: ScoreMatrix, groups: np.ndarray) -> ScoreMatrix:
 
 def test_parity_with_statsmodels() -> None:
     """Its cluster-robust covariance of a mean, with the small-sample factor, for equal clusters."""
+    import statsmodels.api as sm
+
     rng = np.random.default_rng(3)
     groups = rng.permutation(np.repeat(np.arange(12), 5))
     delta_Q = rng.normal(0, 1, 12)[groups] + rng.normal(0, 1, 60)
@@ -102,6 +103,8 @@ def test_parity_with_statsmodels() -> None:
 def test_unequal_clusters_are_left_out_one_at_a_time() -> None:
     """Against statsmodels' fits without each cluster; with nearly equal clusters its own robust
     variance is close, and with one of half the queries far below."""
+    import statsmodels.api as sm
+
     rng = np.random.default_rng(3)
     for sizes, least, most in (([5, 6] * 10, 0.97, 1.03), ([30] + [2] * 15, 1.5, 3.0)):
         groups = np.repeat(np.arange(len(sizes)), sizes)
@@ -119,6 +122,8 @@ def test_unequal_clusters_are_left_out_one_at_a_time() -> None:
 
 def test_correlations_are_those_of_the_clusters() -> None:
     """Against statsmodels' covariance of two means over the same clusters."""
+    import statsmodels.api as sm
+
     rng = np.random.default_rng(4)
     groups = rng.permutation(np.repeat(np.arange(10), 6))
     Q = len(groups)

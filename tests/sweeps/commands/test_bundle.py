@@ -464,6 +464,7 @@ def measured(tmp_path, monkeypatch):
     forget()
 
 
+@pytest.mark.slow
 def test_the_module_of_a_measure_runs_only_where_the_caller_names_it(measured, capsys):
     folder, names = measured
     for name in names:
@@ -538,6 +539,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory, no_figures_here: None) -> 
     )
 
 
+@pytest.mark.slow
 def test_rows_of_chunk_scores_are_computed_again(serving, tmp_path, capsys):
     path = made(serving, *INCLUDED)
     assert main(["verify", str(path)]) == 0
@@ -551,6 +553,7 @@ def test_rows_of_chunk_scores_are_computed_again(serving, tmp_path, capsys):
     assert f"{table.parent.name}: chunk_scores.parquet" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_rows_of_chunk_scores_need_the_judgments_that_are_hashed(serving, capsys):
     path = made(serving, "--qrels", "hash")
     assert main(["verify", str(path)]) == 0
