@@ -99,6 +99,9 @@ def _worker(work: dict[str, Any]) -> Timed:
         learned=model.work.learned / max(1, model.work.tokens),
         row=model.work.tokens / max(1, model.work.inputs),
         parts=parts_of_steps([one.steps for one in workers]),
+        seconds=marks[-1][1] + marks[-1][2],
+        gpus=len(workers) * resources.gpus,
+        cores=0.0 if resources.gpus else float(len(workers) * resources.threads),
     )
     precision = str(model.autocast or torch.float32).removeprefix("torch.")
     return Timed(timing, precision, found)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean, median
@@ -39,8 +40,10 @@ READING = (
     "A rate is the geometric mean over processes of the median over epochs; a speed-up is relative "
     "to one worker, with a 95% interval over processes. An efficiency of 100% is ideal. The parts "
     "of a step are those of the last epoch. MFU is the share of a GPU's dense rate in half "
-    "precision."
+    "precision. GPU-hours, or core-hours, are of a run: all epochs, without the processes' start."
 )
+HOURS = {"gpu": "GPU-hours", "core": "core-hours"}
+"""{device whose hours a run costs, cores where there is no GPU: their name}."""
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
@@ -56,7 +59,8 @@ def scaling_rows(
     row; with them and the rate of the device in half precision a row has its share (`mfu`). A rate
     is the geometric mean over processes of the median over the epochs of each; a speed-up is
     relative to one worker, with a 95% interval (`low`, `high`; NaN for a single process) over
-    processes. An efficiency of 1 is ideal; `loss_difference` is the largest of any step."""
+    processes. An efficiency of 1 is ideal; `loss_difference` is the largest of any step.
+    `gpu_hours` or `core_hours` are the mean of what a run took of its devices, all epochs."""
     groups = _by_workers(timings)
     single = groups[1]
     rows = pd.DataFrame({"num_workers": [*groups]})
@@ -84,6 +88,8 @@ def scaling_rows(
     ]
     rows["tokens_per_second"] = [_rate(own, "tokens_per_second") for own in groups.values()]
     rows["mfu"] = [_mfu(own, operations, precision) for own in groups.values()]
+    for unit in HOURS:
+        rows[f"{unit}_hours"] = [_hours(own, f"{unit}s") for own in groups.values()]
     for at, part in enumerate(PARTS):
         of_groups = ([one.parts[at] for one in own if one.parts] for own in groups.values())
         rows[f"{part}_seconds"] = [fmean(own) if own else math.nan for own in of_groups]
@@ -94,6 +100,12 @@ def _rate(own: Sequence[Timing], rate: str) -> float:
     """The geometric mean over processes of the median of each; NaN where one has none."""
     values = [getattr(one, rate) for one in own]
     return math.exp(fmean(math.log(median(each)) for each in values)) if all(values) else math.nan
+
+
+def _hours(own: Sequence[Timing], devices: str) -> float:
+    """The mean of the hours of all `devices` of a process; NaN where it has none."""
+    hours = [one.seconds * getattr(one, devices) / 3600 for one in own]
+    return fmean(hours) if all(hours) else math.nan
 
 
 def _mfu(
@@ -171,6 +183,7 @@ def _speedup(value: float, low: float, high: float) -> str:
 
 def _parts(rows: pd.DataFrame) -> Table:
     weak = "weak_efficiency" in rows
+    unit = next((unit for unit in HOURS if rows[f"{unit}_hours"].notna().any()), "")
     heading = ["workers", "tokens/s", "MFU", "a step", "data", "compute", "all-reduce", "waiting"]
     lines = []
     for row in rows.to_dict("records"):
@@ -183,9 +196,12 @@ def _parts(rows: pd.DataFrame) -> Table:
             _known(1000 * whole, ".3g", " ms"),
             *(_known(one / whole, ".0%") for one in seconds),
         ]
+        if unit:
+            line.append(_known(row[f"{unit}_hours"], ".3g"))
         if weak:
             line.append(_known_interval(*(row[name] for name in WEAK)))
         lines.append(line)
+    heading += [HOURS[unit]] if unit else []
     heading += ["weak scaling"] if weak else []
     return table(heading, lines, "r" * len(heading), title="What a step is made of")
 
@@ -262,7 +278,7 @@ def write_scaling(
     listed = {"rows": known.to_dict("records")}
     listed["timings"] = [asdict(own) for own in [*timings, *weak]]
     contents = (
-        _page(rows, plot, facts, sentences).encode(),
+        _page(rows, places([*timings, *weak]), plot, facts, sentences).encode(),
         table_csv.encode(),
         plot.png,
         json.dumps({**facts, "law": sentences["losses"], **listed}, indent=1).encode(),
@@ -271,8 +287,24 @@ def write_scaling(
         records.write_file(file, content)
 
 
+def places(timings: Sequence[Timing]) -> Table:
+    """The hosts and devices of groups; equal ones are a row."""
+    groups: Counter[tuple[str, ...]] = Counter()
+    for one in timings:
+        nodes = sorted(Counter(one.nodes).items())
+        hosts = ", ".join(f"{workers} on {node}" for node, workers in nodes)
+        devices = ", ".join(sorted({*one.devices}))
+        groups[f"{one.num_workers}", f"{one.batch_size or '—'}", hosts, devices] += 1
+    lines = [(*row[:2], f"{number}", *row[2:]) for row, number in groups.items()]
+    return table(("workers", "groups a step", "processes", "hosts", "devices"), lines, "rrrll")
+
+
 def _page(
-    rows: pd.DataFrame, plot: Drawing, facts: Mapping[str, Any], sentences: Mapping[str, str]
+    rows: pd.DataFrame,
+    where: Table,
+    plot: Drawing,
+    facts: Mapping[str, Any],
+    sentences: Mapping[str, str],
 ) -> str:
     """The page of a measurement."""
     settings = facts["settings"]
@@ -298,6 +330,7 @@ def _page(
         sections=[
             Section(figures=[plot]),
             Section("Numbers", tables=tables(rows), note=READING),
+            Section("Where the workers were", tables=[where]),
             Section("Versions", values=versions, is_folded=True),
         ],
     )

@@ -103,6 +103,19 @@ def test_the_second_table_has_the_parts_of_a_step_and_weak_scaling():
     assert len(tables(rows)) == 2 and len(tables(scaling_rows([ONE, FOUR]))) == 1
 
 
+def test_a_run_costs_the_hours_of_all_its_devices():
+    """By hand: 1 h and 3 h of one core, 2 h of four; where one is not known, none is."""
+    hours = [(1, 1.0, 1.0), (1, 3.0, 1.0), (4, 2.0, 4.0)]
+    timings = [
+        Timing(n, (1.0,), (1.0,), (1.0,), seconds=3600 * h, cores=cores, parts=(1.0, 1.0, 1.0, 1.0))
+        for n, h, cores in hours
+    ]
+    rows = scaling_rows(timings)
+    assert [*rows["core_hours"]] == [2, 8] and rows["gpu_hours"].isna().all()
+    assert "core-hours" in tables_text(rows) and "GPU-hours" not in tables_text(rows)
+    assert math.isnan(scaling_rows([*timings, replace(FOUR, losses=(1.0,))])["core_hours"][1])
+
+
 def test_weak_scaling_is_measured_beside_the_same_batch(pretended):
     batches = []
 
@@ -271,6 +284,14 @@ def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
     assert measured == [1, 2, 1, 2] * 2  # another setting is measured anew
     pretended({}, "--num-workers", "1,2", "--repeats", "3", then=interrupted_at(10))
     assert measured == [1, 2, 1, 2] * 2 + [1, 2]
+
+
+def test_the_page_says_where_the_workers_were(pretended, tmp_path):
+    four = replace(FOUR, nodes=("gpu-a", "gpu-a", "gpu-b", "gpu-b"), devices=("<H100>",) * 4)
+    assert pretended({1: ONE, 4: four}, "--num-workers", "1,4")[0] == 0
+    page = (tmp_path / "scaling" / "scaling.html").read_text()
+    assert "2 on gpu-a, 2 on gpu-b" in page
+    assert "&lt;H100&gt;" in page and "<H100>" not in page
 
 
 def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, capsys):
