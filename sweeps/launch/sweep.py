@@ -86,10 +86,9 @@ from sweeps.terminal.live_text import LiveText, NotebookText, in_notebook, is_li
 from sweeps.terminal.notation import names_text
 from sweeps.terminal.text import numbered, say, warn
 from sweeps.tracking.client import (
-    check_database,
-    check_tracking_uri,
     default_tracking_uri,
     shown_name,
+    tracking_uri_of,
 )
 from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import experiment_id
@@ -166,11 +165,7 @@ def _sweep(
     check: bool = False,
 ) -> Outcome:
     """`records` are the confirmation's own, or the experiment's."""
-    uri = options.tracking_uri
-    tracking_uri = default_tracking_uri(records) if uri is None else uri
-    check_tracking_uri(tracking_uri)
-    if uri is not None:
-        check_database(tracking_uri)
+    tracking_uri = tracking_uri_of(records, options.tracking_uri)
     if not (options.prepare or options.machines):
         _check_machine(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
@@ -281,7 +276,9 @@ def _run_engine(
     options = replace(options, auto_precision=_auto_precision() | {**known_precision})
     facts = facts_of_sets(plan, tested, trained)
     _describe(search, argv, options, budget=budget, experiment=experiment, **facts)
-    with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
+    sync = our_command("sync", records.uri, *_with_secrets(tracking_uri))
+    thread = MlflowThread(records, tracking_uri, experiment)
+    with copied_to_mlflow(thread, rest=f"This command sends the rest: {sync}") as mlflow:
         _launch(search, known, mlflow, options)
         for name in known.damaged:  # the report needs sound files or none
             records.drop_damaged(name)
@@ -328,11 +325,9 @@ def _print_plan(search: Search, known: "Known", *, whole: bool) -> None:
 
 
 @contextmanager
-def _copied_to_mlflow(
-    records: Records, tracking_uri: str, experiment: str
-) -> Iterator[MlflowThread]:
-    """The thread that writes MLflow while the block runs; then says what MLflow lacks."""
-    mlflow = MlflowThread(records, tracking_uri, experiment)
+def copied_to_mlflow(mlflow: MlflowThread, *, rest: str) -> Iterator[MlflowThread]:
+    """The thread writes MLflow while the block runs; then says what MLflow lacks, and how it gets
+    the `rest`."""
     mlflow.start()
     seconds = DRAIN_SECONDS
     try:
@@ -345,10 +340,7 @@ def _copied_to_mlflow(
         lacking = mlflow.close(seconds)
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
-        say(
-            f"warning: MLflow is missing {lacking}{why}. This command sends the rest: "
-            f"{our_command('sync', records.uri, *_with_secrets(tracking_uri))}"
-        )
+        say(f"warning: MLflow is missing {lacking}{why}. {rest}")
 
 
 def _with_secrets(tracking_uri: str) -> list[str]:

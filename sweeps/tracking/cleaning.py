@@ -12,7 +12,7 @@ from sweeps.store.records import TRIALS
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.tracking.client import EXPERIMENT, connect, every_page, shown_name, sqlite_uri
-from sweeps.tracking.runs import KEY
+from sweeps.tracking.experiment_runs import KEY
 from sweeps.tracking.view import REPORT
 
 OWN = (REPORT, FIRST_STAGE)  # runs that are not trials

@@ -61,6 +61,16 @@ def default_tracking_uri(records: Records) -> str:
     return sqlite_uri(folder.absolute() / "mlflow.db")
 
 
+def tracking_uri_of(records: Records, given: str | None) -> str:
+    """The tracking URI of a command, by its flag or the default. Raises `BadInput` for one that
+    cannot be used."""
+    uri = default_tracking_uri(records) if given is None else given
+    check_tracking_uri(uri)
+    if given is not None:
+        check_database(uri)
+    return uri
+
+
 def sqlite_uri(file: Path) -> str:
     """The tracking URI of a database file: `?` and `%` of its path are quoted."""
     try:

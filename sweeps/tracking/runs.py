@@ -1,37 +1,20 @@
 """The runs of a sweep in MLflow: one per trial, found by a tag, brought up to date."""
 
-import hashlib
 import io
 import json
-import logging
 import os
-import re
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from math import isfinite
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rank_core.bounds import check_parquet
-from rank_core.secrets import redact_text
-from sweeps.store.lock import user_name
-from sweeps.store.records import DamagedTrial, Records, State
+from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
-from sweeps.tracking.client import (
-    artifact_location,
-    artifact_root,
-    connect,
-    ensure_experiment,
-    every_page,
-    follow_storage,
-)
+from sweeps.tracking.experiment_runs import ExperimentRuns, Sent
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     GROUP,
-    Point,
     final_points,
     number_points,
     report_points,
@@ -41,74 +24,53 @@ from sweeps.tracking.trial_run import (
     run_tags,
     times,
 )
+from sweeps.tracking.view import describe
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
-KEY = "rank.trial_key"
-_log = logging.getLogger(__name__)
-_BATCH = {"metrics": 1000, "params": 100, "tags": 100}  # most of one log_batch
 _MAX_DATASET_NAME, _MAX_DIGEST = 500, 36  # characters
 _PER_QUERY, _TABLE = "per_query.parquet", "eval/per_query.json"
 _TABLES_TAG = "mlflow.loggedArtifacts"  # what MLflowClient.log_table sets, too
 
 
-@dataclass
-class _Sent:
-    """What MLflow has of a trial."""
-
-    run_id: str
-    status: str = "RUNNING"
-    tags: dict[str, str] = field(default_factory=dict)
-    steps: dict[str, int] | None = None
-    """{curve: its last step}; None until this connection has sent the trial's settings."""
-
-
-class Runs:
-    """The runs of one experiment, over one connection. Every call may be repeated: MLflow is asked
-    for what it has, and points have the times of their steps."""
+class Runs(ExperimentRuns):
+    """The runs of a sweep's trials. Points have the times of their steps."""
 
     def __init__(
         self, records: Records, tracking_uri: str, experiment: str, *, create: bool = True
     ) -> None:
         self.records = records
         self.read_sweep()
-        self.client = connect(tracking_uri, create=create)
-        root = artifact_root(tracking_uri, records.folder)
-        self.experiment_id = ensure_experiment(self.client, experiment, root)
-        follow_storage(tracking_uri, self.experiment_id, artifact_location(experiment, root))
-        self._key = f"{experiment.rpartition('/')[2]}/"
-        self._sent: dict[str, _Sent] = {}
-        self._told: set[str] = set()  # kinds of refusals
-        self.find()
+        super().__init__(records, tracking_uri, experiment, create=create)
 
     def read_sweep(self) -> None:
         """Reads `sweep.json`, which changes when a search proposes cells."""
         self.sweep = read_sweep_file(self.records)
         self._cells = {cell.cell: cell for cell in self.sweep.cells}
 
-    def find(self) -> None:
-        """Finds the runs by their tag. Of a trial's runs the oldest counts: the others, made when
-        an answer of MLflow was lost, go to its trash."""
-        search = partial(self.client.search_runs, [self.experiment_id], max_results=1000)
-        found: dict[str, _Sent] = {}
-        for run in sorted(every_page(search), key=lambda r: (r.info.start_time, r.info.run_id)):
-            key = run.data.tags.get(KEY, "")
-            name = key.removeprefix(self._key)
-            if name == key:
-                continue  # a user's own
-            if name in found:
-                what = "the removal of a second run"
-                self.part(name, what, self.client.delete_run, run.info.run_id)
-            else:
-                found[name] = _Sent(run.info.run_id, run.info.status, dict(run.data.tags))
-        self._sent = found
-
     def lacking(self) -> list[State]:
         """The trials of the sweep whose run is missing or unfinished."""
         self.read_sweep()
         states = self.records.states(self.sweep.trials).values()
         return [s for s in states if s.cell in self._cells and not self._is_complete(s)]
+
+    def unsent(self) -> list[str]:
+        """The names of the trials whose run is missing or unfinished."""
+        return [state.name for state in self.lacking()]
+
+    def send(self, name: str, reports: Sequence[Mapping[str, Any]], *, changed: bool) -> None:
+        """Brings the run of a trial up to date with its `reports`, or with all where it
+        `changed`."""
+        if changed:
+            self.write(self.records.state(name), reports)
+        else:
+            self.report(name, reports)
+
+    def describe(self) -> None:
+        """Sets the view, the description and the report of the experiment."""
+        self.read_sweep()
+        describe(self, self.sweep)
 
     def write(self, state: State, reports: Sequence[Mapping[str, Any]] = ()) -> None:
         """Brings the run of a trial up to date; `reports` are those of a trial that runs."""
@@ -157,28 +119,6 @@ class Runs:
         self.part(name, "points", self._log, sent, new)
         sent.steps = last
 
-    def files_run(self, name: str, folder: Path, digest: str) -> str:
-        """The id of a run that is not a trial, with the files of a folder; `digest` names their
-        content."""
-        sent = self._sent.get(name) or self._create(name, name)
-        if sent.tags.get("content") != digest:
-            self.client.log_artifacts(sent.run_id, str(folder), name)
-            self._log(sent, tags={"content": digest})
-            self.client.set_terminated(sent.run_id, "FINISHED")
-        return sent.run_id
-
-    def values_run(
-        self, name: str, shown: str, tags: Mapping[str, str], values: Mapping[str, float]
-    ) -> None:
-        """Brings a run that is not a trial up to date: its tags, and one value of each metric."""
-        digest = hashlib.sha256(json.dumps([tags, values], sort_keys=True).encode()).hexdigest()
-        sent = self._sent.get(name) or self._create(name, shown)
-        if sent.tags.get("content") != digest[:16]:
-            now = int(1000 * time.time())
-            self._log(sent, [(metric, value, 0, now) for metric, value in values.items()])
-            self.client.set_terminated(sent.run_id, "FINISHED")
-            self._log(sent, tags={**tags, "content": digest[:16]})
-
     def _is_complete(self, state: State) -> bool:
         sent = self._sent.get(state.name)
         if sent is None:
@@ -187,15 +127,7 @@ class Runs:
         grouped = GROUP in sent.tags  # runs of earlier versions get it
         return grouped and attempts and sent.status == run_status(state) != "RUNNING"
 
-    def _create(self, name: str, shown: str, begun: int | None = None) -> _Sent:
-        # As in MLflow's clients.
-        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()
-        tags = {KEY: f"{self._key}{name}", "mlflow.user": user}
-        run = self.client.create_run(self.experiment_id, begun, tags, run_name=shown)
-        self._sent[name] = _Sent(run.info.run_id)
-        return self._sent[name]
-
-    def _send_settings(self, sent: _Sent, state: State, cell: Cell) -> dict[str, int]:
+    def _send_settings(self, sent: Sent, state: State, cell: Cell) -> dict[str, int]:
         """Sends the settings and data that a run lacks; returns {curve: its last step}."""
         run = self.client.get_run(sent.run_id)
         params = run_params(cell, state.seed)
@@ -210,31 +142,7 @@ class Runs:
         history = self.client.get_metric_history
         return {name: max(point.step for point in history(sent.run_id, name)) for name in curves}
 
-    def _log(
-        self,
-        sent: _Sent,
-        points: Iterable[Point] = (),
-        params: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
-        """Sends points, params and tags in batches. Points that are not finite, such as gradient
-        norms of skipped fp16 steps, are left out: MLflow stores infinity as 1.8e308."""
-        from mlflow.entities import Metric, Param, RunTag
-
-        items: dict[str, Any] = {
-            "metrics": [
-                Metric(n, value, t, step) for n, value, step, t in points if isfinite(value)
-            ],
-            "params": [Param(name, text) for name, text in (params or {}).items()],
-            "tags": [RunTag(name, text) for name, text in (tags or {}).items()],
-        }
-        for kind, several in items.items():
-            for start in range(0, len(several), _BATCH[kind]):
-                part: Any = {kind: several[start : start + _BATCH[kind]]}
-                self.client.log_batch(sent.run_id, **part)
-        sent.tags |= tags or {}
-
-    def _send_file(self, sent: _Sent, name: str, file: str) -> None:
+    def _send_file(self, sent: Sent, name: str, file: str) -> None:
         content = self.records.read(name, file)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / file
@@ -245,37 +153,6 @@ class Runs:
             self.client.log_dict(sent.run_id, query_table(content), _TABLE)
             tables = json.dumps([{"path": _TABLE, "type": "table"}])
             self.client.set_tag(sent.run_id, _TABLES_TAG, tables)
-
-    def part(self, name: str, what: str, send: Callable[..., Any], *args: Any, **more: Any) -> None:
-        """Sends a part of a run. One that MLflow refuses costs a line, and the rest goes on; while
-        MLflow is away, the error is raised."""
-        try:
-            send(*args, **more)
-        except Exception as error:
-            if not is_refused(error):
-                raise
-            reason = redact_text(str(error).partition("\n")[0])[:300]
-            if what not in self._told:
-                _log.warning("MLflow does not take %s of %s: %s", what, name, reason)
-            self._told.add(what)
-
-
-def is_refused(error: Exception) -> bool:
-    """True if a part of a run can never be sent; False while MLflow or the storage is away or
-    busy."""
-    from mlflow.exceptions import MlflowException
-
-    text = str(error)
-    if isinstance(error, MlflowException):
-        status = re.search(r"failed with error code (\d{3})", text)
-        if status:  # of a proxy; not about authentication or overload
-            return status[1] in ("400", "405", "411", "413", "414", "415", "422")
-        # A server whose pool is exhausted answers 400. A deleted run is made again.
-        again = ("QueuePool limit", "database is locked", "oo many c", "'active' state")
-        about_it = error.error_code in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-        return about_it and not any(sign in text for sign in again)
-    broken = isinstance(error, DamagedTrial | ValueError | TypeError)
-    return broken and not isinstance(error, OSError)  # errors of connections may be both
 
 
 def query_table(parquet: bytes) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from sweeps.tracking.client import (
     create_database,
     reason_of,
 )
+from sweeps.tracking.experiment_runs import ExperimentRuns
 from sweeps.tracking.runs import Runs
-from sweeps.tracking.view import describe
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # between passes; the second while MLflow is away
@@ -31,11 +31,17 @@ _LINE_S = 60.0  # between messages about it
 
 
 class MlflowThread:
-    """The copy of a sweep's trials in an experiment of MLflow, for its driver, which calls
-    `changed` and `reported`; they return at once. What an earlier command did not send is sent,
-    too."""
+    """The copy of a sweep's trials, or of what else `runs` sends, in an experiment of MLflow, for
+    its driver, which calls `changed` and `reported`; they return at once. What an earlier command
+    did not send is sent, too."""
 
-    def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
+    def __init__(
+        self,
+        records: Records,
+        tracking_uri: str,
+        experiment: str,
+        runs: type[ExperimentRuns] = Runs,
+    ) -> None:
         check_tracking_uri(tracking_uri)
         self.tracking_uri, self._shown = tracking_uri, redact_text(tracking_uri)
         self.trouble = ""  # why MLflow is away
@@ -49,7 +55,8 @@ class MlflowThread:
         self._described = False  # whether view, description and report of the sweep's end are sent
         self._closing = threading.Event()
         self._deadline = float("inf")
-        self._runs: Runs | None = None  # while connected
+        self._kind = runs
+        self._runs: ExperimentRuns | None = None  # while connected
         self._ever = False  # whether it was connected
         self._since, self._told = 0.0, float("-inf")  # the outage, and the last line about one
 
@@ -91,7 +98,7 @@ class MlflowThread:
             with suppress(Exception):  # this storage does not wait while it is away
                 states = here.states(read_sweep_file(here).trials).values()
                 waiting |= {state.name for state in states if state.num_attempts}
-        trials = [numbered(len(waiting), "trial")] if waiting else []
+        trials = [numbered(len(waiting), self._kind.noun)] if waiting else []
         return " and ".join(trials + ([] if self._described else ["the report"]))
 
     def _run(self) -> None:
@@ -103,7 +110,7 @@ class MlflowThread:
                 self._back()
                 if last and not self._reports:
                     runs.find()
-                    describe(runs)
+                    runs.describe()
                     self._described = True
                     return
                 pause = _FIRST_PAUSE_S
@@ -114,7 +121,7 @@ class MlflowThread:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             time.sleep(min(pause, max(0.0, self._deadline - time.monotonic())))
 
-    def _pass(self) -> Runs:
+    def _pass(self) -> ExperimentRuns:
         """Sends what there is. A trial that cannot be sent goes to the end: it does not block the
         others."""
         try:
@@ -132,10 +139,7 @@ class MlflowThread:
                 self._sending = name
                 self._changed.discard(name)
             try:
-                if changed:
-                    runs.write(runs.records.state(name), reports)
-                else:
-                    runs.report(name, reports)
+                runs.send(name, reports, changed=changed)
             except BaseException:
                 with self._lock:
                     # Put back before what has come meanwhile: points of a curve are sent in order.
@@ -146,14 +150,14 @@ class MlflowThread:
                 self._sending = ""
         return runs
 
-    def _connect(self) -> Runs:
+    def _connect(self) -> ExperimentRuns:
         """Connects, and notes all trials whose run is missing or unfinished."""
         records = Records(self._records.storage, self._records.sweep, command=self._records.command)
-        runs = Runs(records, self.tracking_uri, self._experiment, create=False)
-        for state in runs.lacking():
-            self.changed(state.name)
+        runs = self._kind(records, self.tracking_uri, self._experiment, create=False)
+        for name in runs.unsent():
+            self.changed(name)
         if not self._ever:
-            describe(runs)
+            runs.describe()
         self._ever = True
         return runs
 
@@ -165,12 +169,13 @@ class MlflowThread:
             return
         self._told = now
         _log.warning(
-            "MLflow at %s is unavailable%s (%s). Nothing is lost: %s has every trial and is sent "
+            "MLflow at %s is unavailable%s (%s). Nothing is lost: %s has every %s and is sent "
             "when MLflow is back.",
             self._shown,
             f" for {duration(now - self._since)}" if now > self._since else " now",
             self.trouble,
             self._records.storage.uri,
+            self._kind.noun,
         )
 
     def _back(self) -> None:
@@ -194,7 +199,7 @@ def sync(records: Records, tracking_uri: str, experiment: str) -> int:
             runs.write(state)
             written += 1
         runs.find()
-        describe(runs)
+        runs.describe()
     except (BadInput, StorageAway):
         raise
     except Exception as error:  # MLflow, its database and the network have many kinds

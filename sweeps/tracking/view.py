@@ -10,13 +10,13 @@ import hashlib
 import json
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sweeps.store.sweep_file import FIRST_STAGE, SweepFile, verdict
 from sweeps.terminal.escape import markdown_text
-from sweeps.tracking.runs import Runs
+from sweeps.tracking.experiment_runs import ExperimentRuns
 from sweeps.tracking.trial_run import GROUP, config_tags, metric_name, number_name
 
 VIEW = "leaderboard"
@@ -33,14 +33,13 @@ _PLACED = {"deleted": False, "isGenerated": False, "metricSectionId": "Overview"
            "runsCountToCompare": 100}  # fmt: skip
 
 
-def describe(runs: Runs) -> None:
+def describe(runs: ExperimentRuns, sweep: SweepFile) -> None:
     """Sets the saved view, the runs of the first stage and of the report, and the description of
     the experiment. A description that a user has changed in MLflow stays."""
-    runs.read_sweep()
-    _send_first_stage(runs)
+    _send_first_stage(runs, sweep)
     experiment = runs.client.get_experiment(runs.experiment_id)
-    tags = view_tags(runs.sweep, experiment.creation_time or 0)
-    text = _text(runs, _send_report(runs))
+    tags = view_tags(sweep, experiment.creation_time or 0)
+    text = _text(runs, sweep, _send_report(runs))
     before = experiment.tags.get(_NOTE, "")
     if experiment.tags.get(_OURS, "") == (_hash(before) if before else ""):
         tags |= {_NOTE: text, _OURS: _hash(text)}
@@ -50,10 +49,10 @@ def describe(runs: Runs) -> None:
             runs.part(experiment.name, name, send, runs.experiment_id, name, value)
 
 
-def _text(runs: Runs, report: str) -> str:
+def _text(runs: ExperimentRuns, sweep: SweepFile, report: str) -> str:
     """The answer (the report's first sentence), the question, the table. The list of experiments
     shows the beginning, without Markdown."""
-    question = markdown_text(f"Question: {runs.sweep.question}")
+    question = markdown_text(f"Question: {sweep.question}")
     meaning = "A run is a trial: one configuration, one seed."
     if not report:
         return "\n\n".join([question, "No answer yet.", meaning])
@@ -66,13 +65,18 @@ def _text(runs: Runs, report: str) -> str:
     return whole if len(whole) <= _MAX_TAG else text
 
 
-def _send_report(runs: Runs) -> str:
+def _send_report(runs: ExperimentRuns) -> str:
     """The id of the run with the report's files, sent if they have changed; "" without a report.
     The view leaves it out: it has no configuration."""
     storage, start = runs.records.storage, runs.records.path(REPORT)
     contents = storage.read_all(storage.files(start))
     if f"{start}/results.json" not in contents:
         return ""
+    return send_files(runs, start, contents)
+
+
+def send_files(runs: ExperimentRuns, start: str, contents: Mapping[str, bytes]) -> str:
+    """The id of the report's run, with files from below `start` of the storage."""
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory() as folder:
         for path, content in sorted(contents.items()):
@@ -83,9 +87,8 @@ def _send_report(runs: Runs) -> str:
         return runs.files_run(REPORT, Path(folder), digest.hexdigest()[:16])
 
 
-def _send_first_stage(runs: Runs) -> None:
+def _send_first_stage(runs: ExperimentRuns, sweep: SweepFile) -> None:
     """The first stage as a finished run: what every configuration has to beat."""
-    sweep = runs.sweep
     values = {"test/": sweep.first_stage, BEST: sweep.first_stage_dev}
     points = {
         f"{prefix}{metric_name(name)}": value

@@ -10,9 +10,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from sweeps.tracking import runs
+from sweeps.tracking import experiment_runs
 from sweeps.tracking import thread as threads
 from sweeps.tracking.client import create_database, default_tracking_uri
+from sweeps.tracking.runs import Runs
 from sweeps.tracking.thread import MlflowThread, sync
 from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep, report
 from tests.sweeps.tracking.test_runs import losses, runs_in
@@ -90,14 +91,14 @@ def test_no_file_is_made_where_a_storage_was_a_moment_ago(moment, sweep, tmp_pat
     sweep.whole("c1-seed1")
     uri = default_tracking_uri(sweep.records)
     create_database(uri)
-    call = getattr(runs, moment)
+    call = getattr(experiment_runs, moment)
 
     def gone(*args, **rest):
         (tmp_path / "results").rename(tmp_path / "away")
         (tmp_path / "results").mkdir()
         return call(*args, **rest)
 
-    monkeypatch.setattr(runs, moment, gone)
+    monkeypatch.setattr(experiment_runs, moment, gone)
     mlflow = MlflowThread(sweep.records, uri, EXPERIMENT)
     with suppress(Exception):  # whatever the thread would try again
         mlflow._pass()
@@ -192,8 +193,7 @@ def test_what_is_on_its_way_at_the_end_counts_as_missing_until_it_is_sent(
     mlflow.start()
     wait_for(lambda: mlflow._ever)
     over = threading.Event()
-    where = threads if slow == "describe" else runs.Runs
-    monkeypatch.setattr(where, slow, lambda *args, **rest: over.wait(60))
+    monkeypatch.setattr(Runs, slow, lambda *args, **rest: over.wait(60))
     if slow == "report":  # of a trial that runs
         sweep.begin()
         mlflow.reported("c1-seed1", report(1, loss=1.0))
