@@ -22,9 +22,10 @@ computes the measures of the whole run, a serial part that matters for small mod
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
@@ -33,12 +34,14 @@ from rank_core.machine import versions
 from rank_core.models import model_class
 from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
+from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
+from rank_core.secrets import redact
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.forecast.elsewhere import shape_of
-from sweeps.launch.sweep import check_storage
+from sweeps.launch.sweep import check_storage, copied_to_mlflow
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.flags import FLAGS, add_flags
 from sweeps.plan.make_plan import base_config
@@ -51,6 +54,7 @@ from sweeps.speedup.report import (
     FILES,
     QUESTION,
     advice,
+    group_values,
     losses_text,
     mixed_devices,
     same_losses,
@@ -58,10 +62,15 @@ from sweeps.speedup.report import (
     tables_text,
     write_scaling,
 )
+from sweeps.store.lock import only_driver
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.terminal.command_line import Parser, heed_interrupts, run_command
 from sweeps.terminal.text import numbered, say, wrapped
+from sweeps.tracking.client import tracking_uri_of
+from sweeps.tracking.group_runs import GroupRuns
+from sweeps.tracking.thread import MlflowThread
+from sweeps.tracking.trial_run import experiment_id
 
 CONFIGURATION = Experiment(
     name="scaling",
@@ -74,9 +83,11 @@ CONFIGURATION = Experiment(
 SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
 SHARED = (
     *("collection", "backbone", "model", "profile", "seeds", "engine", "cpus_per_worker"),
-    *("gpus_per_worker", "accelerator", "storage", "smoke_test"),
+    *("gpus_per_worker", "accelerator", "storage", "smoke_test", "tracking_uri"),
+    "experiment_prefix",
 )
 """Flags of the other sweeps that this one has."""
+REST = "The same command measures nothing twice and sends the rest."
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,6 +118,7 @@ def _scale(args: argparse.Namespace) -> int:
     options = _options(args)
     records = Records(Storage(options.storage), "scaling")
     check_storage(records, options)
+    tracking_uri = tracking_uri_of(records, options.tracking_uri)
     repeats = _repeats(args.repeats, options)
     numbers = _numbers(args.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
@@ -114,19 +126,36 @@ def _scale(args: argparse.Namespace) -> int:
     with connected(1, travelling(own_paths(config))):
         groups = _groups(numbers, options, config.training.batch_size)
         records.storage.open()
-        inputs = load_inputs(config.collection, config.model.backbone)
-        tasks = [Task(group, config, inputs, records) for group in groups]
-        if args.weak:
-            tasks += [task.weak() for task in tasks if task.group.num_workers > 1]
-        timed_groups = list(_measured(tasks, repeats))
-    if not timed_groups:
-        return 3
-    timed_groups.sort(key=lambda group: group.timing.num_workers)
+        experiment = experiment_id(options.experiment_prefix, records.sweep, records.identity)
+        thread = MlflowThread(records, tracking_uri, experiment, GroupRuns)
+        with only_driver(records), copied_to_mlflow(thread, rest=REST) as mlflow:
+            inputs = load_inputs(config.collection, config.model.backbone)
+            tasks = [Task(group, config, inputs, records) for group in groups]
+            if args.weak:
+                tasks += [task.weak() for task in tasks if task.group.num_workers > 1]
+            shape = shape_of(inputs.backbone.folder)
+            operations = shape.operations if shape else None
+            measured = []
+            for one in _measured(tasks, repeats):
+                measured.append(one)
+                mlflow.reported(one.name, one.report(measured, operations))
+            if not measured:
+                return 3
+            lawful = _reported(measured, operations)
+    return 0 if lawful and len(measured) == repeats * len(tasks) else 3
+
+
+def _reported(
+    measured: Sequence["MeasuredGroup"], operations: Callable[[float], float] | None
+) -> bool:
+    """Prints and writes what was measured; returns whether the losses are as they must be."""
+    first = measured[0]
+    config, timed_group = first.task.config, first.timed
+    ordered = sorted((one.timed.timing for one in measured), key=lambda own: own.num_workers)
     batch = config.training.batch_size
-    timings = [one.timing for one in timed_groups if one.timing.batch_size in (0, batch)]
-    weak = [one.timing for one in timed_groups if one.timing.batch_size not in (0, batch)]
-    shape, precision = shape_of(inputs.backbone.folder), timed_groups[0].precision
-    operations = shape.operations if shape else None
+    timings = [one for one in ordered if one.batch_size in (0, batch)]
+    weak = [one for one in ordered if one.batch_size not in (0, batch)]
+    precision = timed_group.precision
     rows = scaling_rows(timings, weak=weak, operations=operations, precision=precision)
     unjudged = _unjudged(config, precision)
     sentences = {"losses": losses_text(rows, unjudged=unjudged), "use": advice(rows)}
@@ -134,16 +163,16 @@ def _scale(args: argparse.Namespace) -> int:
     lines = [wrapped(f"{name:<12}{text}", 12) for name, text in sentences.items()]
     say("\n".join(["", tables_text(rows), "", *lines]))
     facts = {
-        "cell": tasks[0].cell,
+        "cell": first.task.cell,
         "label": model_and_windows(config),
-        "settings": config.settings(),
-        "versions": timed_groups[0].versions,
+        "settings": redact(config.settings()),
+        "versions": timed_group.versions,
         "precision": precision,
     }
+    records = first.task.records
     write_scaling(records, timings, weak, rows, facts, sentences)
     say(f"files       {records.uri}: {', '.join(FILES)}")
-    lawful = unjudged or same_losses(rows)
-    return 0 if lawful and len(timed_groups) == repeats * len(tasks) else 3
+    return bool(unjudged) or same_losses(rows)
 
 
 def _unjudged(config: TrialConfig, precision: str) -> str:
@@ -249,18 +278,58 @@ class Task:
         """Its measurements."""
         return Kept(self.records, identity(self.cell, self.config.seed, versions()))
 
+    def workers(self, first: "Task") -> str:
+        """Its workers, and its batch where that is not the one of `first`."""
+        batch, text = self.config.training.batch_size, numbered(self.group.num_workers, "worker")
+        return (
+            text
+            if batch == first.config.training.batch_size
+            else f"{text} with {batch} groups a step"
+        )
+
     def weak(self) -> "Task":
         """The same with a batch for each worker."""
         batch = self.config.training.batch_size * self.group.num_workers
         return replace(self, config=self.config.override({"training.batch_size": batch}))
 
 
-def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[Timed]:
+@dataclass(frozen=True)
+class MeasuredGroup:
+    """What a group of workers measured in one of the repeats."""
+
+    task: Task
+    repeat: int
+    name: str
+    timed: Timed
+
+    def report(
+        self, before: Sequence["MeasuredGroup"], operations: Callable[[float], float] | None
+    ) -> dict[str, Any]:
+        """Its run in MLflow, beside the last of one worker among `before`, which it ends."""
+        config, group, timing = self.task.config, self.task.group, self.timed.timing
+        single = next(one for one in reversed(before) if one.task.group.num_workers == 1)
+        ignored = ignored_settings(config)
+        settings = {key: text for key, text in config.settings().items() if key not in ignored}
+        workers = {"num_workers": group.num_workers, "threads": group.threads, **group.needs}
+        label = f"{model_and_windows(config)}, {self.task.workers(single.task)}"
+        values = group_values(
+            timing, single.timed.timing, operations=operations, precision=self.timed.precision
+        )
+        return {
+            "label": label,
+            "turn": self.repeat,
+            "settings": {**settings, **workers, "repeat": self.repeat},
+            "values": values,
+            "versions": self.timed.versions,
+        }
+
+
+def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[MeasuredGroup]:
     """The results of all groups that did not fail, each kept as it ends; without the first there is
     no speed-up. Every number of workers has its turn in each repeat, so that a machine that slows
     down does so for all."""
-    batch, first = tasks[0].config.training.batch_size, tasks[0].config
-    shared = f"{batch} groups a step, seed {first.seed}"
+    first = tasks[0].config
+    shared = f"{first.training.batch_size} groups a step, seed {first.seed}"
     say(f"trains      {model_and_windows(first)} on {first.collection}, {shared}")
     failed: set[int] = set()
     for repeat in range(1, repeats + 1):
@@ -268,15 +337,14 @@ def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[Timed]:
             group, config, kept = task.group, task.config, task.kept
             if at in failed:
                 continue
-            workers = numbered(group.num_workers, "worker")
-            if config.training.batch_size != batch:
-                workers += f" with {config.training.batch_size} groups a step"
+            workers = task.workers(tasks[0])
             turn = f", {repeat} of {repeats}" if repeats > 1 else ""
             needs = {"needs": group.needs, "threads": group.threads}
             about = {"num_workers": group.num_workers, **needs}
+            name = kept.name(about, repeat)
             if found := kept.find(about, repeat):
                 say(f"measured    {workers}{turn}: by an earlier command")
-                yield found
+                yield MeasuredGroup(task, repeat, name, found)
                 continue
             each = f"{group.gpus:g} GPU" if group.gpus else numbered(group.threads, "thread")
             say(f"running     {workers} with {each} each{turn}")
@@ -289,7 +357,7 @@ def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[Timed]:
                 failed.add(at)
                 continue
             kept.keep(about, repeat, found)
-            yield found
+            yield MeasuredGroup(task, repeat, name, found)
 
 
 if __name__ == "__main__":

@@ -41,9 +41,13 @@ class Kept:
         content = json.dumps(asdict(measured), indent=1).encode()
         self._records.write_file(self._file(group, repeat), content)
 
-    def _file(self, group: Mapping[str, Any], repeat: int) -> str:
+    def name(self, group: Mapping[str, Any], repeat: int) -> str:
+        """What tells a measurement from all others."""
         key = json.dumps([self._facts, group], sort_keys=True)
-        return f"groups/{hashlib.sha256(key.encode()).hexdigest()[:16]}-repeat{repeat}.json"
+        return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-repeat{repeat}"
+
+    def _file(self, group: Mapping[str, Any], repeat: int) -> str:
+        return f"groups/{self.name(group, repeat)}.json"
 
 
 def identity(cell: str, seed: int, versions: Mapping[str, str]) -> dict[str, Any]:

@@ -134,6 +134,24 @@ def _weak_rows(single: Sequence[Timing], weak: Sequence[Timing]) -> pd.DataFrame
     return pd.DataFrame(found, columns=["num_workers", *WEAK])
 
 
+def group_values(
+    timing: Timing,
+    single: Timing,
+    *,
+    operations: Callable[[float], float] | None = None,
+    precision: str = "",
+) -> dict[str, float]:
+    """The numbers of one group that are known, beside those of one worker in the same repeat."""
+    timings = [single, timing] if timing.num_workers > 1 else [single]
+    row = scaling_rows(timings, operations=operations, precision=precision).iloc[-1]
+    values = {name: float(value) for name, value in row.items() if not isinstance(value, str)}
+    if timing.batch_size != single.batch_size:
+        values["weak_efficiency"] = values["training_speedup"]
+        for name in ("training_speedup", "training_efficiency", "loss_difference"):
+            del values[name]
+    return {str(name): value for name, value in values.items() if math.isfinite(value)}
+
+
 def _by_workers(timings: Sequence[Timing]) -> dict[int, list[Timing]]:
     """{number of workers: the timings of its processes}."""
     groups: dict[int, list[Timing]] = {}

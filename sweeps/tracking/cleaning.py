@@ -12,7 +12,7 @@ from sweeps.store.records import TRIALS
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.tracking.client import EXPERIMENT, connect, every_page, shown_name, sqlite_uri
-from sweeps.tracking.experiment_runs import KEY
+from sweeps.tracking.experiment_runs import GROUP_RUN, KEY
 from sweeps.tracking.view import REPORT
 
 OWN = (REPORT, FIRST_STAGE)  # runs that are not trials
@@ -45,7 +45,8 @@ def leftovers(storage: Storage, without: Collection[str] = ()) -> list[Leftover]
         search = partial(client.search_runs, [experiment.experiment_id], max_results=1000)
         for run in every_page(search):
             trial = run.data.tags.get(KEY, "").rpartition("/")[2]
-            if trial and trial not in OWN and trial not in there:
+            kept = trial in OWN or trial in there or trial.startswith(GROUP_RUN)
+            if trial and not kept:
                 folder = Path(url2pathname(urlsplit(run.info.artifact_uri).path)).parent
                 size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
                 found.append(Leftover(run.info.run_id, run.info.run_name, folder, size))

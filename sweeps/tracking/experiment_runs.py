@@ -27,6 +27,8 @@ from sweeps.tracking.client import (
 from sweeps.tracking.trial_run import Point
 
 KEY = "rank.trial_key"
+GROUP_RUN = "group-"
+"""How the keys of measurements of groups of workers begin, which are no trials."""
 _log = logging.getLogger(__name__)
 _BATCH = {"metrics": 1000, "params": 100, "tags": 100}  # most of one log_batch
 

@@ -141,7 +141,7 @@ def config_tags(label: str, cell: str) -> dict[str, str]:
 
 def run_params(cell: Cell, seed: int) -> dict[str, str]:
     """The settings with an effect on a trial."""
-    return {"seed": str(seed)} | {name: _text(value) for name, value in cell.config.items()}
+    return {"seed": str(seed)} | {name: param_text(value) for name, value in cell.config.items()}
 
 
 def number_points(sweep: SweepFile, cell: Cell, time: int) -> Iterator[Point]:
@@ -182,7 +182,8 @@ def final_points(sweep: SweepFile, state: State) -> Iterator[Point]:
             yield metric, float(facts[name]), 0, time
 
 
-def _text(value: Any) -> str:
+def param_text(value: Any) -> str:
+    """A setting as a param."""
     if isinstance(value, list | tuple):
-        return ",".join(_text(item) for item in value)
+        return ",".join(param_text(item) for item in value)
     return str(value)

@@ -54,8 +54,8 @@ SWEEPS = {
     "ray_engine forecast",
     "sweeps.commands": "terminal store plan tracking systems findings report engine forecast "
     "launch",
-    "sweeps": "terminal store plan systems report positions ray_engine speedup forecast launch "
-    "commands",
+    "sweeps": "terminal store plan tracking systems report positions ray_engine speedup forecast "
+    "launch commands",
     "ranksweep": "terminal store plan systems findings report launch commands",
 }
 LEAVES = {

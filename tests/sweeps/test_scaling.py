@@ -8,8 +8,11 @@ from dataclasses import replace
 
 import pytest
 import ray
+from mlflow import MlflowClient
 
+from rank_core.secrets import REDACTED
 from sweeps import scaling
+from sweeps.launch import sweep as launch
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
@@ -21,7 +24,11 @@ from sweeps.speedup.report import (
     tables,
     tables_text,
 )
+from sweeps.store.lock import only_driver
+from sweeps.store.records import Records
 from sweeps.store.storage import Storage
+from sweeps.tracking.cleaning import leftovers
+from sweeps.tracking.client import mlflow_uri
 from tests.s3_server import s3_bucket
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
@@ -214,6 +221,7 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
         monkeypatch.setattr(scaling, "trial_resources", resources)
         monkeypatch.setattr(scaling, "timed", then or timed)
         inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        words = [*words, *([] if "--tracking-uri" in words else ["--tracking-uri", "none"])]
         words = [*words, *([] if "--repeats" in words else ["--repeats", "1"])]
         code = scaling.main([*inputs, "--storage", storage, *words])
         content = Storage(storage).read("scaling/scaling.json")
@@ -284,6 +292,62 @@ def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
     assert measured == [1, 2, 1, 2] * 2  # another setting is measured anew
     pretended({}, "--num-workers", "1,2", "--repeats", "3", then=interrupted_at(10))
     assert measured == [1, 2, 1, 2] * 2 + [1, 2]
+
+
+def runs_of(uri, sweep="scaling"):
+    """{name: run} of the experiment of a storage."""
+    client = MlflowClient(mlflow_uri(uri))
+    [experiment] = [one for one in client.search_experiments() if one.name == sweep]
+    return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+
+
+def of_two(config, resources):
+    n, batch = resources.num_workers, config.training.batch_size
+    own = h100s(n, losses=(1.0 / batch,), steps_per_second=(1.5 if n > 1 else 1.0,))
+    return Timed(replace(own, batch_size=batch), "float32", {"torch": "2"})
+
+
+def test_each_group_is_a_run_of_mlflow_and_none_is_sent_twice(
+    pretended, tmp_path, monkeypatch, capsys, collection_folder
+):
+    """The first command's server is away, which costs its measurement nothing; the second one
+    measures nothing and sends all; a third one sends nothing."""
+    monkeypatch.setattr(launch, "DRAIN_SECONDS", 0.5)
+    monkeypatch.setenv("COLLECTION_TOKEN", "/".join(collection_folder.parts[-2:]))
+    words = ("--num-workers", "1,2", "--weak", "training.batch_size=4", "--tracking-uri")
+    assert pretended({}, *words, "http://me:hidden@127.0.0.1:9", then=of_two)[0] == 0
+    text = capsys.readouterr()
+    assert "MLflow is missing 3 measurements" in text.out and "The same command" in text.out
+    assert "hidden" not in text.out + text.err
+    monkeypatch.setattr(launch, "DRAIN_SECONDS", 60)
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert pretended({}, *words, uri)[0] == 0
+    runs = runs_of(uri)
+    label = next(iter(runs.values())).data.tags["config"].rpartition(",")[0] if runs else ""
+    names = {f"{label}, {n} #1" for n in ("1 worker", "2 workers")}
+    weak = f"{label}, 2 workers with 8 groups a step #1"
+    assert {*runs} == {*names, weak, "report"}
+    two = runs[f"{label}, 2 workers #1"]
+    assert two.data.params.items() >= {("num_workers", "2"), ("training.batch_size", "4")}
+    assert REDACTED in two.data.params["collection"] and two.data.tags["version.torch"] == "2"
+    metrics = two.data.metrics
+    assert metrics["training_speedup"] == 1.5 and metrics["training_efficiency"] == 0.75
+    assert metrics["tokens_per_second"] == pytest.approx(4e6) and metrics["compute_seconds"] == 0.6
+    assert "training_low" not in metrics and "weak_efficiency" not in metrics
+    assert runs[weak].data.metrics["weak_efficiency"] == 1.5
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert leftovers(Storage(str(tmp_path))) == []  # runs that no trial has lost
+    ended = {name: run.info.end_time for name, run in runs.items()}
+    assert pretended({}, *words, uri)[0] == 0
+    assert {name: run.info.end_time for name, run in runs_of(uri).items()} == ended
+
+
+def test_two_commands_do_not_measure_the_same_at_once(pretended, tmp_path, capsys):
+    with only_driver(Records(Storage(str(tmp_path)), "scaling")):
+        assert pretended({1: ONE, 4: FOUR}, "--num-workers", "1,4") == (2, [])
+    assert "is driven by" in capsys.readouterr().err
+    assert pretended({1: ONE, 4: FOUR}, "--num-workers", "1,4")[0] == 0
+    assert not (tmp_path / "scaling" / "driver.json").exists()
 
 
 def test_the_page_says_where_the_workers_were(pretended, tmp_path):
