@@ -92,6 +92,8 @@ class BudgetLimit(Limit):
         self._running: dict[str, _Launched] = {}
         self._real = list(real)
         self._used = spent  # seconds of slots
+        mean = fmean([one.seconds for one in known.trials.values()] or [1e-3])
+        self._unmeasured = TrialEstimate(mean, tokens=0.0, peak_bytes=0)
         search.limit = self
 
     def require_first_block(self) -> None:
@@ -162,6 +164,4 @@ class BudgetLimit(Limit):
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
         """The whole trial; for an unmeasured cell, the mean of the measured ones."""
-        trials = self.known.trials
-        mean = fmean([one.seconds for one in trials.values()] or [1e-3])
-        return trials.get(trial.cell.cell) or TrialEstimate(mean, tokens=0.0, peak_bytes=0)
+        return self.known.trials.get(trial.cell.cell, self._unmeasured)
