@@ -74,8 +74,9 @@ def cell_lines(
     measure = f"dev {shortened(primary, 12)}"
     head = ("cell".ljust(room), "seeds", measure, "SD", "now")
     now_room = width - sum(map(len, head[:3])) - len(" .123") - 4 * len("  ")
-    blocks: dict[str, list[tuple[str, ...]]] = {}
-    for cell, several in by_cell.items():
+
+    def block(cell: str) -> list[tuple[str, ...]]:
+        several = by_cell[cell]
         dev = [trial.dev for trial in several if trial.status in USED and trial.dev is not None]
         used = sum(trial.status in USED for trial in several)
         first = (
@@ -85,35 +86,30 @@ def cell_lines(
             f"{stdev(dev):.3f}".removeprefix("0") if len(dev) > 1 else "",
         )
         now = [line for text in _unusual(several) for line in textwrap.wrap(text, now_room)] or [""]
-        blocks[cell] = [(*first, now[0]), *(("", "", "", "", more) for more in now[1:])]
-    omitted = _omitted(blocks, by_cell, height)
-    rows = [row for cell, block in blocks.items() if cell not in omitted for row in block]
+        return [(*first, now[0]), *(("", "", "", "", more) for more in now[1:])]
+
+    blocks = dict[str, list[tuple[str, ...]]]()
+    free = (height or 10**9) - 2  # 2: the heading
+    for cell in sorted(by_cell, key=lambda cell: -_importance(by_cell[cell])):
+        rows = block(cell)
+        if len(rows) > free:
+            if blocks and not free:  # a line counts the omitted ones
+                blocks.popitem()
+            break
+        blocks[cell] = rows
+        free -= len(rows)
+    rows = [row for cell in by_cell if cell in blocks for row in blocks[cell]]
     lines = columns([head, *rows], "lrrrl")
-    if omitted:
+    if omitted := [cell for cell in by_cell if cell not in blocks]:
         rest = counts_text([trial for cell in omitted for trial in by_cell[cell]])
         lines.append(f"{len(omitted)} more cells: {rest}")
     return lines
 
 
-def _omitted(
-    blocks: Mapping[str, Sequence[object]],
-    by_cell: Mapping[str, Sequence[TrialNow]],
-    height: int | None,
-) -> list[str]:
-    """The cells without room, in the order of the table."""
-
-    def importance(cell: str) -> int:
-        states = {trial.status for trial in by_cell[cell]}
-        return 3 * ("running" in states) + 2 * bool(states & {*LOST}) + bool(states & {*USED})
-
-    excess = sum(map(len, blocks.values())) + 2 - (height or 10**9)  # 2: the heading
-    out: set[str] = set()
-    for cell in sorted(reversed(list(by_cell)), key=importance):
-        if excess + bool(out) <= 0:  # a line counts them
-            break
-        out.add(cell)
-        excess -= len(blocks[cell])
-    return [cell for cell in by_cell if cell in out]
+def _importance(trials: Sequence[TrialNow]) -> int:
+    """The higher, the later a cell is omitted."""
+    states = {trial.status for trial in trials}
+    return 3 * ("running" in states) + 2 * bool(states & {*LOST}) + bool(states & {*USED})
 
 
 def _unusual(trials: Sequence[TrialNow]) -> list[str]:

@@ -83,19 +83,24 @@ class Screen:
         self._starts: list[float] = []  # seconds from the launch to the beginning of attempts
         self._began: dict[str, float] = {}  # Unix time of a running attempt
         self._paces: dict[str, Pace] = {}  # of a running trial
+        self._rows: dict[str, TrialNow] = {}  # of the last drawing, by trial
+        self._labels: dict[str, str] = {}  # {cell: its label}
+        self._drawn: object = None  # the wanted trials of the last drawing
+        self._changed: dict[str, Trial] = {}  # trials that have changed since, by name
         self.last_line = self.last_news = time.monotonic()
         self.last_drawn = 0.0
 
     def launched(self, trial: Trial) -> None:
         """A trial waits for its process."""
         self.trials[trial.name] = self._open[trial.name] = trial
-        self.running[trial.name] = "waiting for a process"
+        self.waits(trial, "waiting for a process")
         self._launched[trial.name] = time.monotonic()
         self._draw()
 
     def waits(self, trial: Trial, what: str) -> None:
-        """A trial that was launched waits for something."""
+        """A trial that was launched waits for something, or does it."""
         self.running[trial.name] = what
+        self._changed[trial.name] = trial
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
@@ -104,7 +109,7 @@ class Screen:
             self._starts.append(time.monotonic() - launched)
         self._began[trial.name] = unix_time()
         self.slots = len(self._began)
-        self.running[trial.name] = step_text(None, None)
+        self.waits(trial, step_text(None, None))
         self._draw()
         if attempt > 1:
             self.tell(f"attempt {attempt}", trial)
@@ -113,7 +118,7 @@ class Screen:
         """A trial reports its progress."""
         # The last validation is followed by test, which takes minutes and reports nothing.
         ends = news.dev is not None and news.step == news.num_steps
-        self.running[trial.name] = step_text(news.step, news.num_steps) + ", ranks test" * ends
+        self.waits(trial, step_text(news.step, news.num_steps) + ", ranks test" * ends)
         self._share[trial.name] = news.step / max(1, news.num_steps)
         self._follow(trial, news)
         self.last_news = time.monotonic()
@@ -161,6 +166,7 @@ class Screen:
         self.tell(why, trial)
 
     def _forget(self, trial: Trial) -> None:
+        self._changed[trial.name] = trial
         for of_attempt in (self.running, self._share, self.dev, self._began, self._paces):
             of_attempt.pop(trial.name, None)
 
@@ -217,16 +223,30 @@ class Screen:
 
     def lines(self, width: int, height: int) -> list[str]:
         """The live table, with the number of trials by state and the time left below."""
-        wanted = self.search.decision.wanted
-        shown = {trial.name: trial for trial in (*wanted, *self.trials.values())}
-        trials = [self._now(trial) for trial in shown.values()]
-        labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
+        self._bring_rows()
+        trials = list(self._rows.values())
         total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"
         if time.monotonic() - self.last_news >= HEARTBEAT_SECONDS:
             total += self._silence()
         # Three lines: the space around the table, and the total.
-        table = cell_lines(labels, trials, self.primary, width=width, height=height - 4)
+        table = cell_lines(self._labels, trials, self.primary, width=width, height=height - 4)
         return ["", *table, "", total]
+
+    def _bring_rows(self) -> None:
+        """Brings the rows of trials that have changed since the last drawing up to date: most of
+        thousands have not."""
+        wanted = self.search.decision.wanted
+        if wanted is not self._drawn:
+            self._drawn, before = wanted, self._rows
+            shown = {trial.name: trial for trial in (*wanted, *self.trials.values())}
+            self._labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
+            self._rows = {
+                name: before.get(name) or self._now(trial) for name, trial in shown.items()
+            }
+        for name, trial in self._changed.items():
+            self._labels[trial.cell.cell] = trial.cell.label
+            self._rows[name] = self._now(trial)
+        self._changed.clear()
 
     def _now(self, trial: Trial) -> TrialNow:
         state = self.known.get(trial.name) or State(trial.name)

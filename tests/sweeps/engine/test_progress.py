@@ -10,6 +10,7 @@ import sweeps.engine.progress
 from rank_core.training.train import CurvePoint
 from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines
+from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import End
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.conftest import follow
@@ -141,6 +142,40 @@ def test_the_time_left_has_the_starts_of_the_groups_of_workers(
     now[0] += 9.0
     events.started(second)  # Four starts and five trials.
     assert "(about 48 s left)" in events.screen.lines(80, 24)[-1]
+
+
+def test_a_drawing_makes_the_rows_of_the_trials_that_have_changed(
+    events, trials, ends, monkeypatch
+):
+    made = list[str]()
+
+    def row(cell, *facts, **more):
+        made.append(cell)
+        return TrialNow(cell, *facts, **more)
+
+    def drawn():
+        lines = events.screen.lines(80, 24)
+        rows, made[:] = [*made], []
+        fresh = Screen(events.search, "nDCG@10", events.screen.known)
+        for name in ("trials", "running", "dev", "statuses"):
+            setattr(fresh, name, getattr(events.screen, name))
+        assert lines[:-1] == fresh.lines(80, 24)[:-1]
+        made.clear()
+        return rows
+
+    monkeypatch.setattr(sweeps.engine.progress, "TrialNow", row)
+    first, second = (trial.cell.cell for trial in trials)
+    assert drawn() == [first, second]
+    events.started(trials[1])
+    assert drawn() == [second] and drawn() == []
+    events.reported(trials[1], running(2, dev={"nDCG@10": 0.125}))
+    events.started(trials[0])
+    assert drawn() == [second, first]
+    events.screen.waits(trials[0], "its workers start")
+    assert drawn() == [first]
+    ends(1)
+    ends(0)
+    assert drawn() == [second, first]
 
 
 def test_the_time_left_is_told_before_the_first_trial_ends(events, trials, monkeypatch):
