@@ -40,7 +40,10 @@ class KeptWeights:
         self.held = held  # all stay until test sets have been ranked by them
         self.over_quota: set[str] = set()  # cells whose weights exceeded the quota
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
-        self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
+        self._here: set[str] = set()  # trials with weights in the storage
+        self._may_go: dict[str, int] = {}  # {those of them that may be removed: bytes}
+        self._bytes = 0  # of these
+        self._unwanted: set[str] = set()  # those that could not be removed
 
     def num_kept(self, trials: Iterable[Trial]) -> int:
         """The number of trials with weights in the storage, of the recorded ones."""
@@ -59,33 +62,54 @@ class KeptWeights:
                     settings = parsed_json(
                         self.records.read(state.name, "config.json"), f"{state.name}/config.json"
                     )
-                    self._here[state.name] = settings["training.keep_weights"] == "best"
+                    self._here.add(state.name)
+                    self._forget(state.name)  # it ran again
+                    if settings["training.keep_weights"] == "best":
+                        self._may_go[state.name] = weights["bytes"]
+                        self._bytes += weights["bytes"]
+
+    def _forget(self, name: str) -> None:
+        self._bytes -= self._may_go.pop(name, 0)
 
     def finished(self, name: str) -> None:
-        """Records a trial that has ended now."""
+        """Records a trial that has ended now. Of its cell the best seed alone keeps its weights."""
         self.take_in([self.records.state(name)])
+        if not self.held:
+            cell = cell_and_seed(name)[0]
+            seeds = [trial_name(cell, seed) for seed in self._models.get(cell, ())]
+            own = [one for one in seeds if one in self._may_go]
+            best = self._best((), (), own)
+            self._remove({*own} - best.keys())
+            self.over_quota -= {cell} if best else set()
 
     @property
-    def may_go(self) -> bool:
-        """True if there are weights that another trial's may replace."""
-        return any(self._here.values())
+    def exceed(self) -> bool:
+        """True if weights exceed the quota, or could not be removed: it is time to `prune`."""
+        return not self.held and bool(self._bytes > self.quota_bytes or self._unwanted)
 
     def prune(self, cells: Iterable[str], eliminated: Collection[str] = ()) -> None:
         """Removes the weights of all but the best seed of each cell, and of the cells beyond the
         quota; none while they are `held`. `cells` are those of the plan, in its order."""
         if self.held:
             return
-        best = self._best(cells, eliminated, lambda name: self._here.get(name, False))
+        best = self._best(cells, eliminated, self._may_go)
         kept = self._within(best)
         self.over_quota -= {cell_and_seed(name)[0] for name in kept}
         self.over_quota |= {cell_and_seed(name)[0] for name in best if name not in kept}
-        for name in sorted({name for name, may_go in self._here.items() if may_go} - kept):
+        self._unwanted.clear()
+        self._remove(self._may_go.keys() - kept)
+
+    def _remove(self, names: Collection[str]) -> None:
+        for name in sorted(names):
+            self._unwanted.add(name)
             try:
                 self.records.remove(name, [WEIGHTS])
             except Exception as error:  # filesystems raise many kinds; tried again next time
                 _log.warning("the weights of %s could not be removed: %s", name, error)
             else:
-                del self._here[name]
+                self._here.remove(name)
+                self._unwanted.remove(name)
+                self._forget(name)
 
     def missing(self, trials: Sequence[Trial]) -> set[str]:
         """The trials whose weights should be kept and are missing: the best one of each cell,
@@ -93,23 +117,26 @@ class KeptWeights:
         names = [trial.name for trial in trials]
         trained = {trial.name for trial in trials if is_trained(trial.config)}
         cells = dict.fromkeys(cell_and_seed(name)[0] for name in names)
-        kept = self._within(self._best(cells, (), lambda name: True))
+        known = [trial_name(cell, seed) for cell, models in self._models.items() for seed in models]
+        kept = self._within(self._best(cells, (), known))
         return {name for name in kept if name not in self._here} & trained
 
     def _best(
-        self, cells: Iterable[str], eliminated: Collection[str], among: Callable[[str], bool]
+        self, cells: Iterable[str], eliminated: Collection[str], among: Iterable[str]
     ) -> dict[str, _Model]:
-        """The best trial of each cell, the first of equals; the best cells first, then those that
-        a search eliminated, then those of earlier plans."""
-        means = {cell: fmean(m.dev for m in own.values()) for cell, own in self._models.items()}
-        planned = list(cells)
+        """The best one of these trials of each cell, the first of equals; the best cells first,
+        then those that a search eliminated, then those of earlier plans."""
+        seeds: dict[str, list[int]] = {}
+        for cell, seed in map(cell_and_seed, among):
+            seeds.setdefault(cell, []).append(seed)
+        means = {cell: fmean(m.dev for m in self._models[cell].values()) for cell in seeds}
+        planned = [cell for cell in cells if cell in means]
         stayed = ranked(means, planned, eliminated)
         best = {}
         for cell in dict.fromkeys((*stayed, *ranked(means, planned), *ranked(means, means))):
             own = self._models[cell]
-            if seeds := [seed for seed in own if among(trial_name(cell, seed))]:
-                seed = max(seeds, key=lambda seed: (own[seed].dev, -seed))
-                best[trial_name(cell, seed)] = own[seed]
+            seed = max(seeds[cell], key=lambda seed: (own[seed].dev, -seed))
+            best[trial_name(cell, seed)] = own[seed]
         return best
 
     def _within(self, models: Mapping[str, _Model]) -> set[str]:

@@ -63,7 +63,7 @@ class TrialEvents:
         self.records.end(trial.name, end.status, **facts)
         if end.result:
             self.weights.finished(trial.name)
-            if self.weights.may_go:
+            if self.weights.exceed:
                 cells = [cell.cell for cell in self.search.plan.cells]
                 self.weights.prune(cells, self.search.eliminated)
         if end.traceback and not again:

@@ -67,9 +67,37 @@ def test_a_better_seed_takes_the_place_of_the_one_before_as_it_ends(records, lea
     for name, dev, kept in (("a-seed2", 0.05, "a-seed1"), ("a-seed3", 0.2, "a-seed3")):
         leave(name, dev)
         weights.finished(name)
-        if weights.may_go:
-            weights.prune((), ())
         assert with_weights(records) == {kept}
+
+
+def test_an_end_is_compared_with_other_cells_only_beyond_the_quota(records, leave):
+    weights = KeptWeights(records, "nDCG@10", 200)
+    for name, dev, exceed in (("a-seed1", 0.2, False), ("b-seed1", 0.1, False),
+                              ("a-seed2", 0.4, False), ("c-seed1", 0.3, True)):  # fmt: skip
+        leave(name, dev)
+        weights.finished(name)
+        assert weights.exceed is exceed
+    weights.prune("abc")
+    assert with_weights(records) == {"a-seed2", "c-seed1"} and weights.over_quota == {"b"}
+    assert not weights.exceed
+
+
+def test_weights_that_could_not_be_removed_are_removed_at_the_next_end(
+    records, leave, monkeypatch, caplog
+):
+    weights = KeptWeights(records, "nDCG@10", 10_000)
+
+    def fails(name, files):
+        raise OSError("busy")
+
+    for name, dev in (("a-seed1", 0.2), ("a-seed2", 0.1)):
+        leave(name, dev)
+        with monkeypatch.context() as away:
+            away.setattr(records, "remove", fails)
+            weights.finished(name)
+    assert "a-seed2 could not be removed" in caplog.text and weights.exceed
+    weights.prune("a")
+    assert with_weights(records) == {"a-seed1"} and not weights.exceed
 
 
 def test_the_quota_holds_the_best_cells_and_the_best_one_always(records, leave):
