@@ -50,6 +50,7 @@ class TrialEvents:
         report = asdict(news)
         self.mlflow.reported(trial.name, report)
         self.screen.reported(trial, news)
+        self.search.describe_in_time()
         if self._callbacks:
             for step, points in groupby(report_points(report, 0), itemgetter(2)):
                 self._tell("reported", trial, {name: value for name, value, *_ in points}, step)

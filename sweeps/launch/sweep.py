@@ -599,21 +599,23 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
             from sweeps.ray_engine.runner import run_trials
 
             run_trials(events, options)
+        search.describe()
     except (KeyboardInterrupt, EngineLost) as end:
         progress.interrupted()
         events.interrupted()
-        _note_stopped(events.records, str(end) or "interrupted")
+        _note_stopped(search, str(end) or "interrupted")
         raise
     except StorageAway:
         raise  # what is noted would wait for it, too
     except Exception as error:
-        _note_stopped(events.records, f"by an error: {type(error).__name__}: {error}")
+        _note_stopped(search, f"by an error: {type(error).__name__}: {error}")
         raise
     finally:
         screen.close()
 
 
-def _note_stopped(records: Records, reason: str) -> None:
+def _note_stopped(search: Search, reason: str) -> None:
     """Records the reason for `status` and the report; never masks the original error."""
     with suppress(Exception):  # every filesystem has its own kinds
-        update_sweep_file(records, stopped=redact_text(reason)[:300])
+        search.describe()
+        update_sweep_file(search.records, stopped=redact_text(reason)[:300])

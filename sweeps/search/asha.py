@@ -5,7 +5,7 @@ baseline and deterministic configurations do, and only they are tested. Which tr
 the order in which they report.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ class AshaSearch(Search):
         super().__init__(plan, known, records)
         _check(plan)
         self._competing = {cell.cell for cell in plan.cells[1:] if not cell.deterministic}
+        self._means: dict[str, float] = {}  # {finished trial: its mean on dev}
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
@@ -53,6 +54,18 @@ class AshaSearch(Search):
             wanted.append(trial)
         return Decision(tuple(wanted), final)
 
+    def changes(self, trial: Trial, status: str) -> bool:
+        """With the ends of first seeds, once all have started: further seeds come after them."""
+        first = self.plan.seeds[0]
+        waiting = next(iter(self._waiting.values()), None)
+        return trial.seed == first and (waiting is None or waiting.seed != first)
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Reads its value, so that writing all takes no longer."""
+        if status in USED and trial.cell.cell in self._competing:
+            self._mean(trial)
+        super().ended(trial, status)
+
     def block(self, trial: Trial) -> Block | None:
         """All trials of a seed; of a further seed, once the survivors are known."""
         known = trial.seed == self.plan.seeds[0] or self.decision.final
@@ -67,25 +80,37 @@ class AshaSearch(Search):
             "min_epochs": search.min_epochs,
             "num_seeds": len(self.plan.seeds),
             "over": self.decision.final,
-            "standings": [
-                self._standing(trial) for trial in self.decision.wanted if trial.competes
-            ],
+            "standings": self._standings(),
         }
 
-    def _standing(self, trial: Trial) -> dict[str, Any]:
-        status = self.status(trial)
-        seeds = [t for t in self.decision.wanted if t.cell.cell == trial.cell.cell]
-        used = [t for t in seeds if self.status(t) in USED]
-        means = [float(dev_values(self.records, t).mean()) for t in used]
-        fate = "stopped" if status == TrialStatus.STOPPED else "a trial was lost"
-        left = status is not None and not used
-        return {
-            "cell": trial.cell.cell,
-            "dev_mean": sum(means) / len(means) if means else None,
-            "num_seeds": len(used),
-            "left_after": 0 if left else None,
-            "reason": fate if left else None,
-        }
+    def _standings(self) -> list[dict[str, Any]]:
+        used: dict[str, list[float]] = {}
+        for trial in self.decision.wanted:
+            if trial.cell.cell in self._competing and self.status(trial) in USED:
+                used.setdefault(trial.cell.cell, []).append(self._mean(trial))
+        return [
+            _standing(trial.cell.cell, self.status(trial), used.get(trial.cell.cell, []))
+            for trial in self.decision.wanted
+            if trial.competes
+        ]
+
+    def _mean(self, trial: Trial) -> float:
+        if trial.name not in self._means:
+            self._means[trial.name] = float(dev_values(self.records, trial).mean())
+        return self._means[trial.name]
+
+
+def _standing(cell: str, status: str | None, means: Sequence[float]) -> dict[str, Any]:
+    """That of a cell whose first seed has this status, by the means of its finished trials."""
+    fate = "stopped" if status == TrialStatus.STOPPED else "a trial was lost"
+    left = status is not None and not means
+    return {
+        "cell": cell,
+        "dev_mean": sum(means) / len(means) if means else None,
+        "num_seeds": len(means),
+        "left_after": 0 if left else None,
+        "reason": fate if left else None,
+    }
 
 
 def _check(plan: Plan) -> None:

@@ -126,9 +126,9 @@ class ProposingSearch(Search):
         trials = tuple(ahead for ahead in self.unstarted if ahead.cell.cell == cell.cell)
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
-    def describe(self) -> None:
+    def write_description(self) -> None:
         """Also store the proposals as a study for optuna-dashboard."""
-        super().describe()
+        super().write_description()
         ended = [self._settled(cell) for cell in self._proposals]
         if ended == self._shown:
             return

@@ -6,7 +6,7 @@ remaining seeds, so that the table compares equal seeds.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rank_core.arrays import Floats
@@ -56,6 +56,19 @@ class RaceSearch(Search):
             self._race = self._after_ends()
         return self._race
 
+    def changes(self, trial: Trial, status: str) -> bool:
+        """Where a block is complete or a configuration has lost a trial."""
+        own, race = (trial.cell.cell, trial.seed), self.race()
+        if own[0] not in self.competitors:
+            return False
+        if status in USED:
+            left = tuple(one for one in race.pending if one != own)
+            self._race = replace(race, pending=left)
+            if left or not race.pending:
+                return False
+        self._race = None
+        return True
+
     def _after_ends(self) -> Race:
         trials = {
             (trial.cell.cell, trial.seed): trial
@@ -103,7 +116,8 @@ class RaceSearch(Search):
     def ended(self, trial: Trial, status: str) -> None:
         """Records the end, decides again, and prints the configurations that are eliminated."""
         announced = len(self.race().verdicts) if self._announced is None else self._announced
-        self._race = None
+        if status in USED and trial.cell.cell in self.competitors:
+            self._dev(trial)  # now: all of a block at its end would take long
         super().ended(trial, status)
         verdicts = self.race().verdicts
         self._announced = len(verdicts)

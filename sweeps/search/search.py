@@ -4,6 +4,7 @@ A restarted driver reads the ended trials from the store and makes the same deci
 order or the number of slots.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.terminal.text import numbered
+
+WRITING = 0.05
+"""The share of a driver's time that writing `sweep.json` takes at most while trials run: of
+thousands of cells it takes seconds."""
 
 StatusOf = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""
@@ -75,8 +80,6 @@ class Search(ABC):
     thread calls it, and it never blocks. An engine runs a trial again whose process or node died; a
     search sees the final end only."""
 
-    uses_results = True  # a decision may change with the end of a trial
-
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         self.plan, self.records = plan, records
         self.limit = Limit()
@@ -87,7 +90,10 @@ class Search(ABC):
         self._waiting: dict[str, Trial] = {}  # wanted, not launched and not ended, in their order
         self._cost_waiting = 0.0
         self._seconds: dict[str, list[float]] = {}  # {cell: of trials that have ended}
-        self._described: object = None  # what `sweep.json` has
+        self._described: Mapping[str, Any] | None = None  # the search, as `sweep.json` has it
+        self._cells_described: tuple[PlannedCell, ...] | None = None
+        self._news = True  # since it was written
+        self._describe_at = 0.0  # not before
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
@@ -103,6 +109,11 @@ class Search(ABC):
     @abstractmethod
     def decide(self) -> Decision:
         """The trials to run, by the statuses so far. Proposals are written here."""
+
+    def changes(self, trial: Trial, status: str) -> bool:
+        """Whether this end of a trial may change the trials to run now: a decision may take time
+        that grows with the plan."""
+        return True
 
     def described(self) -> Mapping[str, Any]:
         """The description of the search in `sweep.json` so far."""
@@ -211,25 +222,43 @@ class Search(ABC):
         self.limit.ended(trial, status)
         self._status[trial.name] = status
         self._waits_no_more(trial.name)
-        if self.uses_results:
+        if self.changes(trial, status):
             self._decide()
-        self.describe()
+        self._news = True
+        self.describe_in_time()
 
     def measured(self, trial: Trial, seconds: float) -> None:
         """A trial ends that took so many seconds of its workers in all."""
         self._seconds.setdefault(trial.cell.cell, []).append(seconds)
 
+    def describe_in_time(self) -> None:
+        """Writes what is new to `sweep.json`: cells at once, as their trials start; what is known
+        of them if that takes no more than its share of the time. Called at every end and every
+        report of a trial. A killed driver may leave it unwritten: the next one decides by the
+        ended trials, and writes the same."""
+        new_cells = self.plan.cells is not self._cells_described
+        if self._news and (new_cells or time.monotonic() >= self._describe_at):
+            self.describe()
+
     def describe(self) -> None:
-        """Write the decisions so far to `sweep.json`, for `status` and the report, if there are new
-        ones: a plan of thousands of cells takes seconds to write."""
-        now = self.plan.cells, self.described()
-        if self._described == now:
-            return
-        self._described = now
-        planned = read_sweep_file(self.records).trials
-        trials = tuple(dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials()))))
-        facts = described_cells(self.plan)
-        update_sweep_file(self.records, **facts, search=dict(self.described()), trials=trials)
+        """Writes what is new to `sweep.json`, for `status` and the report."""
+        start = time.monotonic()
+        self.write_description()
+        self._news = False
+        self._describe_at = start + (time.monotonic() - start) / WRITING
+
+    def write_description(self) -> None:
+        """Writes the decisions so far, and the cells of the plan if there are new ones."""
+        facts, found = dict[str, Any](), dict(self.described())
+        if found != self._described:
+            facts["search"] = self._described = found
+        if self.plan.cells is not self._cells_described:
+            self._cells_described = self.plan.cells
+            planned = read_sweep_file(self.records).trials
+            named = (*planned, *(trial.name for trial in self.plan.trials()))
+            facts |= described_cells(self.plan) | {"trials": tuple(dict.fromkeys(named))}
+        if facts:
+            update_sweep_file(self.records, **facts)
 
 
 EARLY = 2.0
@@ -243,8 +272,6 @@ class Listed(Search):
     sweep that ends early has about as many seeds of every cell; several at a time also longest
     first, as soon as a long one could be the last to end. A trial is taken to be as long as others
     of its cell were; where none has ended, by its encoder tokens."""
-
-    uses_results = False
 
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
@@ -261,6 +288,10 @@ class Listed(Search):
     def decide(self) -> Decision:
         """All trials, whatever their results."""
         return Decision(tuple(self.plan.trials()), final=True)
+
+    def changes(self, trial: Trial, status: str) -> bool:
+        """False: all is decided."""
+        return False
 
     def begin(self) -> Search:
         """Decides, once."""

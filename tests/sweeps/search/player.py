@@ -86,7 +86,7 @@ class Player:
         search, running, rng = self.begin(), list[Trial](), generator(order, "order")
         while ends and (running or not search.over):
             slots = nodes[ends // 3 % len(nodes)] if nodes else slots
-            while len(running) < slots and (trial := search.next()):
+            while len(running) < slots and (trial := search.next(slots)):
                 running.append(trial)
                 self.launched.append(trial)
             assert running, "a search that is not over must have something to run"
@@ -99,4 +99,6 @@ class Player:
                 leave(self.records, trial, self.value(trial))
                 search.ended(trial, "done")
             ends -= 1
+        if search.over and not running:  # as an engine ends
+            search.describe()
         return search

@@ -6,9 +6,10 @@ A finished trial is made up: its folder in the store, with per-query values on d
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -22,10 +23,13 @@ from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.plan import Plan, PlanLine, Trial
 from sweeps.plan.search_options import SearchOutcome
 from sweeps.plan.search_space import Range, Space, parse_range
+from sweeps.search import search as search_module
 from sweeps.search import study as study_module
 from sweeps.search.race import RaceSearch
-from sweeps.search.search import Listed, Search, search_class
+from sweeps.search.search import WRITING, Decision, Listed, Search, search_class
 from sweeps.search.study import Proposal, importance, propose
+from sweeps.store.records import Records
+from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 from tests.benchmarks.schedule import Cluster, InPlanOrder, Lengths, clusters, simulated
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
@@ -133,6 +137,63 @@ def test_a_growing_and_shrinking_cluster_changes_no_decision(plan_of, tmp_path, 
     search = changing.play(order=1, nodes=(1, 4, 2, 6))
     assert names(search) == names(fixed)
     assert search.described() == fixed.described()
+
+
+COMPARING = [("race",), ("asha", "training.num_epochs=9")]
+
+
+def spoiled(plan: Plan) -> dict[str, frozenset[str]]:
+    """A trial of a race that is lost, and cells that ASHA stops."""
+    wide = (cell.cell for cell in plan.cells[1:] if cell.config.chunking.window > 16)
+    return {"lost": frozenset({f"{plan.cells[2].cell}-seed2"}), "stopped": frozenset(wide)}
+
+
+@pytest.mark.parametrize("words", COMPARING)
+def test_ends_that_change_no_trial_cost_no_decision(plan_of, tmp_path, monkeypatch, words):
+    plan = plan_of("--num-seeds", "6", *SIX, "--search", *words)
+    kind, decisions = search_class(words[0]), list[Decision]()
+    decide, race = kind.decide, RaceSearch._after_ends
+
+    def counted(search: Search) -> Decision:
+        decisions.append(decide(search))
+        return decisions[-1]
+
+    def played(folder: str, slots: int) -> list[str]:
+        decisions.clear()
+        player = Player(tmp_path / folder, plan, good_small_windows, **spoiled(plan))
+        search = player.play(slots=slots, order=slots)
+        assert not isinstance(search, RaceSearch) or search.race() == race(search)
+        return [trial.name for trial in player.launched]
+
+    monkeypatch.setattr(kind, "decide", counted)
+    for slots in (1, 4):
+        launched = played(f"{slots}", slots)
+        assert len(decisions) <= (1 + slots if words[0] == "asha" else 6 + 1)
+        with monkeypatch.context() as eager:
+            eager.setattr(kind, "changes", lambda *_: True)
+            eager.setattr(RaceSearch, "race", race)
+            assert played(f"eager {slots}", slots) == launched
+            assert len(decisions) == 1 + len(launched)
+
+
+@pytest.mark.parametrize("words", COMPARING)
+def test_describing_a_search_takes_a_share_of_the_time_and_leaves_nothing_out(
+    plan_of, tmp_path, monkeypatch, words
+):
+    plan = plan_of("--num-seeds", "6", *SIX, "--search", *words)
+    player = Player(tmp_path, plan, good_small_windows, **spoiled(plan))
+    seconds, written = itertools.count(), list[Mapping[str, object]]()  # one for each look
+
+    def write(records: Records, **facts: object) -> None:
+        written.append(facts)
+        update_sweep_file(records, **facts)
+
+    monkeypatch.setattr(search_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(search_module, "update_sweep_file", write)
+    search = player.play(slots=2)
+    assert 2 <= len(written) <= 2 + len(player.launched) * WRITING
+    assert ["cells" in facts for facts in written] == [True] + [False] * (len(written) - 1)
+    assert read_sweep_file(player.records).search == search.described()
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp", "QMCSampler(scramble=True)"])
