@@ -57,6 +57,8 @@ class AshaSearch(Search):
     def changes(self, trial: Trial, status: str) -> bool:
         """With the ends of first seeds, once all have started: further seeds come after them."""
         first = self.plan.seeds[0]
+        # They start in the order of the plan, not the longest first: a trial is judged by those
+        # that have reported before it, so another order would stop others.
         waiting = next(iter(self._waiting.values()), None)
         return trial.seed == first and (waiting is None or waiting.seed != first)
 

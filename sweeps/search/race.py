@@ -13,7 +13,7 @@ from rank_core.arrays import Floats
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
 from sweeps.plan.plan import Plan, PlanLine, Trial
 from sweeps.plan.search_options import search_kind
-from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
+from sweeps.search.search import Decision, FreeOrder, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 from sweeps.terminal.text import say
@@ -27,8 +27,9 @@ CLEARLY = 0.85
 """A race is proposed where its dearest mean price is at most this share of the grid's."""
 
 
-class RaceSearch(Search):
-    """Runs blocks of one seed of every live configuration."""
+class RaceSearch(FreeOrder):
+    """Runs blocks of one seed of every live configuration; the order within them is free, as only
+    complete ones are judged."""
 
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)

@@ -267,11 +267,11 @@ length: forecasts err, and a long trial that starts last is what a sweep waits f
 SHORTEST = 1e-6  # seconds of a trial that takes none
 
 
-class Listed(Search):
-    """All trials of the plan: the grid, or the drawn part of it. They start seed by seed, so that a
-    sweep that ends early has about as many seeds of every cell; several at a time also longest
-    first, as soon as a long one could be the last to end. A trial is taken to be as long as others
-    of its cell were; where none has ended, by its encoder tokens."""
+class FreeOrder(Search):
+    """A search that decides the same in whatever order its trials run. They start seed by seed, so
+    that a sweep that ends early has about as many seeds of every cell; several at a time also
+    longest first, as soon as a long one could be the last to end. A trial is taken to be as long
+    as others of its cell were; where none has ended, by its encoder tokens."""
 
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
@@ -279,29 +279,18 @@ class Listed(Search):
         self._lengths: dict[str, float] = {}  # {cell: by which its trials are sorted}
         self._sort_at = 0  # the ends after which they are sorted again
 
-    @classmethod
-    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
-        """None for the whole grid."""
-        if plan.search.num_configs:
-            yield from super().plan_lines(plan)
-
-    def decide(self) -> Decision:
-        """All trials, whatever their results."""
-        return Decision(tuple(self.plan.trials()), final=True)
-
-    def changes(self, trial: Trial, status: str) -> bool:
-        """False: all is decided."""
-        return False
-
     def begin(self) -> Search:
-        """Decides, once."""
+        """Decides, and learns how long the trials took that have ended."""
         super().begin()
         trials = {one.name: one for one in self.decision.wanted if self.status(one) in USED}
         self._sort_at = len(trials)
         for name, state in self.records.states(trials).items() if trials else ():
             self.measured(trials[name], state.result_seconds(1))
-        self._sort()
         return self
+
+    def _decide(self) -> None:
+        super()._decide()
+        self._sort()
 
     def measured(self, trial: Trial, seconds: float) -> None:
         """Those that wait are sorted by it."""
@@ -350,6 +339,24 @@ class Listed(Search):
         longest = self._by_length[-1]
         early = EARLY * self._length(longest) >= self._length_waiting / slots
         return longest if early else trial
+
+
+class Listed(FreeOrder):
+    """All trials of the plan: the grid, or the drawn part of it."""
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[PlanLine]:
+        """None for the whole grid."""
+        if plan.search.num_configs:
+            yield from super().plan_lines(plan)
+
+    def decide(self) -> Decision:
+        """All trials, whatever their results."""
+        return Decision(tuple(self.plan.trials()), final=True)
+
+    def changes(self, trial: Trial, status: str) -> bool:
+        """False: all is decided."""
+        return False
 
 
 def competitors(plan: Plan) -> list[PlannedCell]:

@@ -196,6 +196,20 @@ def test_describing_a_search_takes_a_share_of_the_time_and_leaves_nothing_out(
     assert read_sweep_file(player.records).search == search.described()
 
 
+@pytest.mark.parametrize(("words", "early"), [*zip(COMPARING, (True, False), strict=True)])
+def test_a_race_begins_with_what_its_block_would_wait_for_and_asha_in_order(
+    plan_of, tmp_path, words, early
+):
+    """Whom ASHA stops depends on who has reported before."""
+    plan = plan_of("--num-seeds", "3", *SIX, "--search", *words)
+    *cells, last = [replace(cell, cost=1.0) for cell in plan.cells]
+    plan = replace(plan, cells=(*cells, replace(last, cost=9.0)))
+    player = Player(tmp_path, plan, good_small_windows)
+    several = player.begin().next(4)
+    assert several and (several.cell.cell == last.cell) is early
+    assert player.begin().next(1).cell == plan.cells[0]
+
+
 @pytest.mark.parametrize("name", ["tpe", "gp", "QMCSampler(scramble=True)"])
 def test_proposals_depend_on_no_order_of_ends_and_are_a_study_that_optuna_opens(
     plan_of, tmp_path, name
