@@ -63,7 +63,7 @@ from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.resources import MACHINE, resources_of
 from sweeps.report.build import Report, write_report
 from sweeps.search.race import race_price
-from sweeps.search.search import Listed, Search, make_search
+from sweeps.search.search import Search, make_search
 from sweeps.store.lock import only_driver
 from sweeps.store.queries import QueryFacts
 from sweeps.store.records import Records, State
@@ -522,10 +522,12 @@ def _dry(plan: Plan, known: "Known", options: Options) -> DryRun:
 
 
 def _check_budget(plan: Plan, known: "Known", options: Options, costs: Iterable[Forecast]) -> None:
-    """Raises `BadInput` for a budget that the run would refuse."""
-    for own in costs:
-        search = Listed(plan, known.status, known.records).begin()
-        limit_to_budget(search, options, known.states, own)
+    """Raises `BadInput` for a budget that the run would refuse; writes nothing."""
+    for own in costs if options.max_gpu_hours is not None else ():
+        search = make_search(plan, known.status, known.records)
+        search.writes = False
+        known.read(trial.name for trial in search.plan.trials())
+        limit_to_budget(search.begin(), options, known.states, own)
 
 
 def _prepare(plan: Plan, options: Options) -> None:

@@ -248,6 +248,8 @@ class ProposingSearch(Search):
 
     def _write(self) -> None:
         """All proposals, including those of an earlier command for more configurations."""
+        if not self.writes:
+            return
         proposals = [
             {"point": dict(point), "cell": cell.cell} | ({"notes": dict(notes)} if notes else {})
             for (point, notes), cell in zip(self._points, self._proposals, strict=True)

@@ -80,6 +80,8 @@ class Search(ABC):
     thread calls it, and it never blocks. An engine runs a trial again whose process or node died; a
     search sees the final end only."""
 
+    writes = True  # what it decides; not in a dry run
+
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         self.plan, self.records = plan, records
         self.limit = Limit()

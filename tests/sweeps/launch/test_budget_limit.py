@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from rank_core.errors import BadInput
 from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
-from sweeps.launch.budget_limit import BudgetLimit, note_held_back
+from sweeps.launch.budget_limit import BudgetLimit, limit_to_budget, note_held_back
+from sweeps.launch.sweep import _check_budget
 from sweeps.plan.description import description_of
 from sweeps.search.search import Listed
 from sweeps.store.records import Records
@@ -147,6 +149,39 @@ def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):
     message = str(refused.value)
     assert "2 trials with seed 1 need about 0.0556 core-hours (up to 0.0676)" in message
     assert "0.01 of 0.01 are left" in message
+
+
+def refusal(check):
+    try:
+        check()
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("words", "least"),
+    [
+        # 5 seeds of the baseline, or a seed of all cells; 100 s each, up to 121.7 s.
+        (("tpe", "--num-configs", "4"), 5),
+        (("asha", "training.num_epochs=4"), 7),
+        (("race",), 7),
+        (("grid",), 10),
+    ],
+)
+def test_a_dry_run_refuses_the_budgets_that_the_run_refuses_and_writes_nothing(
+    plan_of, tmp_path, words, least
+):
+    player = Player(tmp_path, plan_of("--num-seeds", "5", *SIX, "--search", *words), lambda _: 0.5)
+    known = SimpleNamespace(status=lambda _: None, records=player.records, states={}, read=list)
+    costs, before = known_costs(player.plan), sorted(tmp_path.rglob("*"))
+    for trials in (least - 0.1, least + 0.1):
+        options = SimpleNamespace(max_gpu_hours=trials * 121.7 / 3600)
+        dry = refusal(lambda own=options: _check_budget(player.plan, known, own, [costs]))
+        assert sorted(tmp_path.rglob("*")) == before
+        run = refusal(lambda own=options: limit_to_budget(player.begin(), own, {}, costs))
+        assert dry == run and bool(run) == (trials < least)
+        before = sorted(tmp_path.rglob("*"))  # with the proposals of the run
 
 
 def described(search):
