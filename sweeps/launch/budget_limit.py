@@ -23,11 +23,16 @@ from sweeps.terminal.text import say
 
 
 def limit_to_budget(
-    search: Search, options: Options, states: Mapping[str, State], known: Forecast | None = None
+    search: Search,
+    options: Options,
+    states: Mapping[str, State],
+    known: Forecast | None = None,
+    *,
+    refuses: bool = True,
 ) -> dict[str, Any]:
     """Limits a search to its budget if there is one, less the time of its trials so far; returns
-    `budget` of its `sweep.json`. `known` is its forecast, measured otherwise. Raises `BadInput`
-    where no block fits."""
+    `budget` of its `sweep.json`. `known` is its forecast, measured otherwise. If it `refuses`,
+    raises `BadInput` where no block fits."""
     hours = options.max_gpu_hours
     if hours is None or search.complete:
         return {}
@@ -37,7 +42,7 @@ def limit_to_budget(
     own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
     spent = sum(state.slot_seconds(known.num_workers) for state in own)
     limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
-    limit.require_first_block()
+    limit.decide_first_block(refuses=refuses)
     workers = known.num_workers
     return {"hours": hours, "unit": known.unit, "units": known.units, "workers": workers}
 
@@ -55,7 +60,8 @@ def note_held_back(search: Search) -> str:
         f"{most}{planned - len(started)} of {planned} planned trials did not start: "
         f"{search.limit.held_back}; the same command with a larger budget resumes"
     )
-    update_sweep_file(search.records, stopped=stopped, **search.begun())
+    # Where none has started there is no report, and no seed that it could have.
+    update_sweep_file(search.records, stopped=stopped, **(search.begun() if started else {}))
     return stopped
 
 
@@ -96,10 +102,11 @@ class BudgetLimit(Limit):
         self._unmeasured = TrialEstimate(mean, tokens=0.0, peak_bytes=0)
         search.limit = self
 
-    def require_first_block(self) -> None:
-        """Refuses a budget in which no block fits and no command has spent anything."""
+    def decide_first_block(self, *, refuses: bool = True) -> None:
+        """Holds back the first block if it does not fit; if this `refuses`, raises `BadInput` for a
+        budget in which no block fits and of which no command has spent anything."""
         ahead = self.search.unstarted
-        if ahead and not self.admits(ahead[0]) and not self._used:
+        if ahead and not self.admits(ahead[0]) and refuses and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
     def launched(self, trial: Trial) -> None:

@@ -217,7 +217,8 @@ def _test(
         with only_driver(one.records):
             codes.append(engine(one.plan, one.records, own, trained=records)[0])
         hours += hours_spent(one.records, one.plan)
-    release_weights(plan, records, options)
+    if OUT_OF_BUDGET not in codes:  # else a larger budget needs them
+        release_weights(plan, records, options)
     report = _report(plan, records, verbose=options.verbose)
     if report and report.text_of_sets:
         say(f"\n{report.text_of_sets}")
@@ -264,7 +265,8 @@ def _run_engine(
     # From here on the search has the plan: what it proposes is added there.
     known.read(trial.name for trial in search.plan.trials())
     search.begin()
-    budget = limit_to_budget(search, options, known.states)
+    # Where models were trained before, what no longer fits waits for a larger budget.
+    budget = limit_to_budget(search, options, known.states, refuses=trained is None)
     _print_plan(search, known, whole=trained is None)
     home = "" if trained else "\n".join(home_lines(records, tracking_uri))
     if home:
@@ -487,17 +489,17 @@ def _dry_run(plan: Plan, records: Records, options: Options, tested: Sequence[Te
     known = Known(plan, records, options, tested)
     missing = [trial for trial in plan.trials() if not known.status(trial)]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
-    _print_forecast(plan, known, options)
+    _check_budget(plan, known, options, _print_forecast(plan, known, options))
     for one in tested:
         say(f"\n{test_set_line(one)}")
         _print_forecast(one.plan, Known(one.plan, one.records, options), options)
 
 
-def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
-    """The time of the trials that are still to run."""
+def _print_forecast(plan: Plan, known: "Known", options: Options) -> Sequence[Forecast]:
+    """Prints the time of the trials that are still to run; returns its forecasts."""
     dry = _dry(plan, known, options)
     if not dry.missing:
-        return
+        return ()
     if options.machines:
         there = [*zip(options.machines, dry.costs, strict=True)]
         say("\n" + elsewhere_text(plan, dry.missing, there, dry.calibration))
@@ -506,7 +508,7 @@ def _print_forecast(plan: Plan, known: "Known", options: Options) -> None:
         race = race_price(plan) if len(dry.missing) == plan.num_trials else None
         text = forecast_text(dry.missing, dry.costs[0], dry.calibration, stops=stops, race=race)
         say(f"\n{text}")
-    _check_budget(plan, known, options, dry.costs)
+    return dry.costs
 
 
 def _dry(plan: Plan, known: "Known", options: Options) -> DryRun:

@@ -55,7 +55,7 @@ def run(plan, tmp_path_factory):
         search = search or Listed(plan, lambda trial: None, own).begin()
         description_of(search.plan, []).write(search.records)
         limit = BudgetLimit(search, budget, known_costs(plan), spent, clock=lambda: now[0])
-        limit.require_first_block()
+        limit.decide_first_block()
         ran, running = [], []
         while not search.over:
             while len(running) < 2 and (trial := search.next()):

@@ -15,6 +15,8 @@ from rank_core.errors import BadInput
 from rank_core.testing.laws import WORDS
 from sweeps.__main__ import main
 from sweeps.engine import local
+from sweeps.forecast.forecast import Forecast, TrialEstimate
+from sweeps.launch import budget_limit, sweep
 from sweeps.launch.command import launch
 from sweeps.report.over_sets import over_sets
 from sweeps.store.sweep_file import read_sweep_file
@@ -175,6 +177,36 @@ def test_a_command_that_was_killed_between_sets_goes_on_with_the_next(
     run_local(tmp_path / "r", *words)
     assert all(len([*trial.glob("attempt-*")]) == 1 for trial in done)
     assert (on_set(folder, "heath") / "report" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_a_set_that_exceeds_the_budget_waits_for_a_larger_one(
+    sets, run_local, tmp_path, monkeypatch
+):
+    words = (*SETTINGS[2:], "--num-seeds", "2", "--test-on", f"{sets[0]}")
+    folder = tmp_path / "r" / "window_stride" / "woods"
+
+    def forecast(plan, options):
+        """A second to train a model, ten hours to rank a set by one."""
+        each = 36000.0 if plan.experiment.test_set else 1.0
+        trials = {cell.cell: TrialEstimate(each, 0.0, 0) for cell in plan.cells}
+        return Forecast(trials, 1, 1.0, "core", 0.0, 0.0, 1, 1, 0.0, "x", 1)
+
+    monkeypatch.setattr(budget_limit, "forecast", forecast)
+    monkeypatch.setattr(sweep, "forecast", forecast)
+    run_local(tmp_path / "r", *words, "--max-gpu-hours", "1", "--dry-run")
+    text = run_local(tmp_path / "r", *words, "--max-gpu-hours", "1", code=4).text
+    assert "4 of 4 planned trials did not start: 2 trials with seed 1 need about 20" in text
+    trained = [*by_label(folder).values()]
+    assert len(trained) == 4
+    assert all((trial / "weights.safetensors").exists() for trial in trained)
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["status", str(folder)]) == 0
+    assert "marsh: 4 waiting" in out.getvalue()
+    run_local(tmp_path / "r", *words, "--max-gpu-hours", "100")
+    assert all(len([*trial.glob("attempt-*")]) == 1 for trial in trained)
+    assert sum((trial / "weights.safetensors").exists() for trial in trained) == 2
+    assert (on_set(folder, "marsh") / "report" / "index.html").exists()
 
 
 @pytest.mark.slow
