@@ -260,8 +260,7 @@ def _measure(
         from sweeps.ray_engine.cluster import on_a_slot
 
         return on_a_slot(measure, options, num_trials)
-    node = this_machine()
-    resources = resources_of(options, [node], place=MACHINE).estimated([node], num_trials)
+    resources = _here(options).estimated([this_machine()], num_trials)
     if options.engine == "local":
         resources = replace(resources, slots=1)
     if not cells:
@@ -283,7 +282,13 @@ def slots_of(options: Options) -> int:
         from sweeps.ray_engine.cluster import slots_of_cluster
 
         return slots_of_cluster(options)
-    return resources_of(options, [this_machine()], place=MACHINE).slots
+    return _here(options).slots
+
+
+def _here(options: Options) -> Resources:
+    """The resources of a trial on this machine, of whose GPU Ray alone knows the name."""
+    any_kind = replace(options, accelerator=None)
+    return resources_of(any_kind, [this_machine()], place=MACHINE)
 
 
 def this_machine() -> Node:

@@ -99,6 +99,7 @@ def test_a_range_of_workers_is_estimated_with_those_that_each_trial_has_room_for
         (["--num-workers", "1-4"], 3, 2, 4),
         (["--num-workers", "1-4"], 1, 4, 2),
         (["--num-workers", "1-4", "--max-slots", "3"], 100, 1, 3),
+        (["--accelerator", "H100"], 100, 1, 8),  # which Ray alone knows to be here
     ],
 )
 def test_a_plan_has_the_slots_that_the_engine_will_have(monkeypatch, words, trials, workers, slots):
@@ -108,7 +109,7 @@ def test_a_plan_has_the_slots_that_the_engine_will_have(monkeypatch, words, tria
     here, _ = forecast._measure([], options, trials)
     there = elsewhere._resources(Machines(8, "H100"), options, trials)
     assert (here.num_workers, here.slots) == (there.num_workers, there.slots) == (workers, slots)
-    node = {"CPU": 64.0, "GPU": 8.0}
+    node = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
     assert forecast.slots_of(options) == resources_of(options, [node], place="there").slots
     if trials == 100:
         assert forecast.slots_of(options) == slots
