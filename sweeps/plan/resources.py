@@ -66,6 +66,14 @@ class Resources:
         slots = max(1, min(fit, self.max_slots or fit))
         return replace(self, num_workers=number, min_workers=0, slots=slots)
 
+    def group(self, room: int, share: float, trials: int, at_least: int = 0) -> int:
+        """The workers of one of so many trials that may start in this room, which has this share of
+        their work: so much of the room, and all that no other trial can take, but not what the
+        others need to start."""
+        wanted = max(round(room * share), room // trials, at_least)
+        left = room - (trials - 1) * self.least
+        return max(self.least, min(wanted, left, self.num_workers))
+
     def idle_gpus(self, nodes: Sequence[Node]) -> int:
         """The GPUs that trials cannot use, because the CPUs of their nodes are too few."""
         if not self.gpus:

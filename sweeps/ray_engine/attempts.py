@@ -27,7 +27,7 @@ from sweeps.ray_engine.cluster import (
 )
 from sweeps.ray_engine.nodes import Nodes, Unfit
 from sweeps.ray_engine.trial_process import WAIT_SECONDS, kind_of_error
-from sweeps.store.failures import LIMITS, Failures, first_line
+from sweeps.store.failures import LIMITS, FailureKind, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 from sweeps.terminal.text import duration, numbered
 
@@ -66,6 +66,8 @@ class _Attempt:
     workers: int = 1
     avoids: frozenset[str] = frozenset()  # nodes where it must not run
     actor: str = ""  # Ray's id of its process, if any
+    nodes: tuple[str, ...] = ()  # of its workers
+    step: int = 0  # the last one that it has reported
     waits: float | None = None  # since when for its workers
     begun: bool = False
     settled: bool = False  # it has reported its end
@@ -86,6 +88,7 @@ class _Growth:
     patience: int = 1  # times `GROW_SECONDS` before it leaves for room
     left_with: int = 0  # workers, when it left for more; 0 once it has begun again
     at_most: int = MOST_WORKERS  # it has got none of more
+    begun: bool = False
 
 
 class Attempts:
@@ -109,6 +112,7 @@ class Attempts:
         self._stuck: float | None = None  # since when a trial waits for nodes that have left
         self._failed_on: dict[str, set[str]] = {}  # {trial: nodes where it had a fault of a node}
         self._faults: dict[str, set[str]] = {}  # {node: trials with one since one has ended there}
+        self._proved: set[str] = set()  # nodes where a trial has ended
 
     @property
     def slots(self) -> int:
@@ -171,16 +175,18 @@ class Attempts:
         """The seconds since the last attempt began to wait, or ended."""
         return time.monotonic() - self._changed
 
-    def _workers(self, trial: Trial, avoids: frozenset[str]) -> int:
-        """The workers of a trial's next attempt: its share of the room, by its share of the work
-        that waits. It waits for the fewest alone, of other jobs or of an autoscaler."""
-        resources = self.resources
+    def _workers(self, trial: Trial, avoids: frozenset[str], has: int = 0) -> int:
+        """The workers of a trial's next attempt, of those that it `has` and of the free room. It
+        waits for the fewest alone, of other jobs or of an autoscaler."""
+        resources, search, growth = self.resources, self.events.search, self._growth[trial.name]
         if not resources.min_workers:
             return resources.num_workers
-        room = self._room(avoids | self.nodes.waiting.keys())
-        share = round(room * self.events.search.share(trial))
-        most = min(share, resources.num_workers, self._growth[trial.name].at_most)
-        return max(resources.least, most)
+        room = self._room(avoids | self.nodes.waiting.keys()) + has
+        beside = [*(one for _, one in self._again), *self._behind]
+        places = self.slots - len(self.live) + bool(has)  # its own among them
+        trials = max(1, min(places, 1 + search.work_ahead[0] + len(beside)))
+        workers = resources.group(room, search.share(trial, beside), trials, growth.left_with)
+        return workers if has else max(resources.least, min(workers, growth.at_most))
 
     def _grow(self, now: float) -> None:
         """Asks the smallest group to go on with more workers, where room for them has been free for
@@ -200,13 +206,14 @@ class Attempts:
             self.wishes.ask.remote(tune_id)
 
     def _may_grow(self, attempt: _Attempt) -> bool:
-        """Whether there is room for a larger group, which can leave for it and has not been asked.
+        """Whether its next group would be larger, and it can leave for it and has not been asked.
         One that does not leave is not asked again."""
         if attempt.settled or attempt.asked or attempt.workers >= self.resources.num_workers:
             return False
         if not (self.nodes.checkpoint.minutes and _saves(attempt.trial)):
             return False
-        return self._room(self._avoided(attempt.trial) | self.nodes.waiting.keys()) > 0
+        avoids = self._avoided(attempt.trial)
+        return self._workers(attempt.trial, avoids, attempt.workers) > attempt.workers
 
     def _all_prepare(self) -> bool:
         """Whether all nodes that can run a trial still prepare their inputs."""
@@ -221,9 +228,12 @@ class Attempts:
             return unfit | failed
         return unfit
 
-    def _note_fault(self, trial: Trial, node: str) -> None:
-        """Leaves a node out where several trials have failed since one has ended."""
+    def _note_fault(self, trial: Trial, node: str, kind: FailureKind) -> None:
+        """Leaves a node out where several trials have failed since one has ended: by a fault of
+        any kind that another node may not have, or where trials have ended, of a device."""
         self._failed_on.setdefault(trial.name, set()).add(node)
+        if kind != "device" and node in self._proved:
+            return
         self._faults.setdefault(node, set()).add(trial.name)
         number = len(self._faults[node])
         if number < SICK_TRIALS or node in self.nodes.unfit:
@@ -326,19 +336,24 @@ class Attempts:
             what = "its node is checked" if one else "waiting for its workers"
             self.events.screen.waits(attempt.trial, what)
 
-    def formed(self, tune_id: str) -> None:
-        """Its workers live, on nodes that can work."""
+    def formed(self, tune_id: str, nodes: tuple[str, ...] = ()) -> None:
+        """Its workers live, on these nodes, which can work."""
+        self.live[tune_id].nodes = nodes
         self._begin(self.live[tune_id])
 
     def got_no_workers(self, tune_id: str) -> None:
-        """Its group got no workers in all its time: the trial waits again, behind the others, and
-        for fewer where it needs fewer: others may use the cluster."""
+        """Its group got no workers in all its time: the trial waits again, for fewer where it needs
+        fewer, as others may use the cluster. One that waited for the fewest and has not begun
+        waits behind the others."""
         attempt = self.live[tune_id]
         growth, workers = self._growth[attempt.trial.name], attempt.workers
         fewer = growth.left_with if 0 < growth.left_with < workers else workers // 2
         growth.at_most = max(self.resources.least, fewer)
-        attempt.settled = True
-        self._behind.append(attempt.trial)
+        if workers > self.resources.least or growth.begun:
+            self._wait_again(attempt)
+        else:
+            attempt.settled = True
+            self._behind.append(attempt.trial)
 
     def _wait_again(self, attempt: _Attempt, seconds: float = 0.0) -> None:
         attempt.settled = True
@@ -359,6 +374,7 @@ class Attempts:
             attempt.begun, attempt.waits = True, None
             self.events.started(attempt.trial, attempt.workers)
             growth = self._growth[attempt.trial.name]
+            growth.begun = True
             if growth.left_with:  # if for nothing, it waits twice as long before the next time
                 more = attempt.workers > growth.left_with
                 growth.patience, growth.left_with = 1 if more else 2 * growth.patience, 0
@@ -374,6 +390,7 @@ class Attempts:
             return
         self._begin(attempt)  # a group that failed before it formed
         if isinstance(report, Progress):
+            attempt.step = report.step
             self.events.reported(attempt.trial, report)
             if stopped:
                 attempt.settled = True
@@ -383,7 +400,9 @@ class Attempts:
                 self.events.ended(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
-            self._faults.pop(node_of(attempt.actor)[0], None)
+            for node in attempt.nodes or (node_of(attempt.actor)[0],):
+                self._proved.add(node)
+                self._faults.pop(node, None)
             self.events.ended(attempt.trial, report)
         elif report.left and report.left.wished:
             attempt.settled = True
@@ -452,8 +471,7 @@ class Attempts:
         failed_on = node_of(end.process or attempt.actor)[0]
         end = replace(end, host=end.host or host)
         attempt.settled = True
-        saved = end.left.state.position if end.left and end.left.state else None
-        again = self.failures.count(attempt.trial.name, end.kind, saved)
+        again = self.failures.count(attempt.trial.name, end.kind, attempt.step)
         if again:
             # The processes that filled the memory need a moment to end; at once the trial would die
             # again.
@@ -463,7 +481,7 @@ class Attempts:
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
         self.events.ended(attempt.trial, end, again=again, node=node)
         if failed_on and end.kind in FAULTS_OF_NODES:
-            self._note_fault(attempt.trial, failed_on)
+            self._note_fault(attempt.trial, failed_on, end.kind)
         if slot and end.kind == "host memory":
             self._fewer_slots()
 

@@ -57,8 +57,8 @@ from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
 from sweeps.ray_engine.trial_process import (
     DEV,
     EPOCHS,
-    FORMED,
     NO_WORKERS,
+    Formed,
     run_in_train,
     run_in_tune,
 )
@@ -448,8 +448,8 @@ class _Bridge(_Adapter, Callback):
         with self.turn as attempts:
             if isinstance(report, Unfit):
                 attempts.unfit(trial.trial_id, report)
-            elif report == FORMED:
-                attempts.formed(trial.trial_id)
+            elif isinstance(report, Formed):
+                attempts.formed(trial.trial_id, report.nodes)
             elif report == NO_WORKERS:
                 attempts.got_no_workers(trial.trial_id)
             else:

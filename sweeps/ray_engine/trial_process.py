@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
 from rank_core.cache import restored_by
+from rank_core.distributed import gather
 from rank_core.errors import BadInput
 from rank_core.machine import take_gpu
 from rank_core.trial.trial import Progress, prepare
@@ -44,8 +45,8 @@ from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
-FORMED, NO_WORKERS = "formed", "no workers"
-"""Reports: the workers live, on nodes that can work; a group got none."""
+NO_WORKERS = "no workers"
+"""A report: a group got none."""
 WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
 START_TRIES = 3  # of a group, after the first
 MORE_SECONDS = 60.0  # for more workers than a trial needs, in all tries
@@ -54,6 +55,13 @@ LOST_NODE = ("node has died", "node failure", "owner has died")
 _PEER = r"gloo|[Cc]onnection (closed|reset)|Broken pipe|[Rr]emote process|RemoteError"
 _LOST_PEER = re.compile(_PEER)
 _CONNECTION = re.compile(f"{_PEER}|ProcessGroup|NCCL")  # also errors of a worker's own GPU
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A report: the workers live, on these nodes, which can work."""
+
+    nodes: tuple[str, ...]  # Ray's ids, by rank
 
 
 def run_in_tune(config: dict[str, Any]) -> None:
@@ -70,7 +78,7 @@ def run_in_tune(config: dict[str, Any]) -> None:
         tune.report({"report": end_of(error)})
         return
     if config["expected"]:
-        tune.report({"report": FORMED})
+        tune.report({"report": Formed((this_node(),))})
     best = float("-inf")
     # Of a machine's own Ray nobody takes a node away.
     is_going = notice_of(this_node()).is_set if config["expected"] else no_notice
@@ -186,7 +194,7 @@ def _train_worker(config: dict[str, Any]) -> None:
         task = task_here(config)
     except BadInput as error:
         raise UnfitWorker(unfit_here(error)) from None
-    train.report({"report": FORMED})
+    train.report({"report": Formed(tuple(gather(this_node())))})
     # The group ends with the node of its driver, too.
     nodes = this_node(), config["driver"]
     is_going = notice_of(*nodes).is_set if config["expected"] else no_notice

@@ -6,7 +6,7 @@ order or the number of slots.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
@@ -173,9 +173,11 @@ class Search(ABC):
             return len(self.ahead), sum(trial.cost for trial in self._ahead())
         return len(self._waiting), self._cost_waiting
 
-    def share(self, trial: Trial) -> float:
-        """The share that a launched trial has in the work ahead, itself included."""
-        return trial.cost / (trial.cost + self.work_ahead[1])
+    def share(self, trial: Trial, beside: Iterable[Trial] = ()) -> float:
+        """The share of a launched trial in the work that waits: its own, that of the trials ahead,
+        and of those `beside` that run again."""
+        again = sum(one.cost for one in beside)
+        return trial.cost / (trial.cost + again + self.work_ahead[1])
 
     def next(self, slots: int = 1) -> Trial | None:
         """The trial to launch now, of as many at a time as there are `slots`; None: none at this
@@ -318,11 +320,12 @@ class FreeOrder(Search):
     def _length(self, trial: Trial) -> float:
         return self._lengths[trial.cell.cell]
 
-    def share(self, trial: Trial) -> float:
+    def share(self, trial: Trial, beside: Iterable[Trial] = ()) -> float:
         """By the lengths of trials."""
         if self.limit.held_back:
-            return super().share(trial)
-        return self._length(trial) / (self._length(trial) + self._length_waiting)
+            return super().share(trial, beside)
+        again, length = sum(map(self._length, beside)), self._length(trial)
+        return length / (length + again + self._length_waiting)
 
     def _waits_no_more(self, name: str) -> None:
         if trial := self._waiting.get(name):

@@ -99,14 +99,14 @@ class Failures:
 
     def __init__(self) -> None:
         self._of_trial: Counter[tuple[str, FailureKind]] = Counter()
-        self._saved: dict[str, tuple[int, int]] = {}
+        self._steps: dict[str, int] = {}
 
-    def count(self, trial: str, kind: FailureKind, saved: tuple[int, int] | None = None) -> bool:
-        """Counts a failure; returns True if the trial is retried. One that has `saved` its state at
-        a later position than before gets all its retries again: machines that are there for half
-        an hour do not end a trial of a day."""
-        if saved and saved > self._saved.get(trial, (0, 0)):
-            self._saved[trial] = saved
+    def count(self, trial: str, kind: FailureKind, step: int = 0) -> bool:
+        """Counts a failure; returns True if the trial is retried. One that a lost node meets at a
+        later `step` than the ones before gets all its retries again: machines that are there for
+        half an hour do not end a trial of a day."""
+        if kind == "node lost" and step > self._steps.get(trial, 0):
+            self._steps[trial] = step
             del self._of_trial[trial, kind]
         self._of_trial[trial, kind] += 1
         return self._of_trial[trial, kind] <= LIMITS[kind]

@@ -30,6 +30,7 @@ from sweeps.forecast.forecast import forecast
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.resources import Resources
 from sweeps.search.search import Listed
 from sweeps.store.records import Records
 from sweeps.systems.load import load_sweep
@@ -152,6 +153,11 @@ class Simulation:
     cluster: Cluster
     most: int = 1
 
+    @property
+    def resources(self) -> Resources:
+        """Those of a trial."""
+        return Resources(self.most, cpus=1, gpus=0, threads=1, slots=1, min_workers=1)
+
     def run(self) -> tuple[float, float]:
         """(the hours until the last trial ends, the least of any order with the same failures)."""
         rng = generator(1, "failures")
@@ -178,7 +184,8 @@ class Simulation:
 
     def _started(self, room: int, slots: int, taken: Mapping[str, float]) -> Iterator[Running]:
         while room and (trial := self.search.next(slots)):
-            workers = max(1, min(self.most, round(room * self.search.share(trial))))
+            trials = min(room, 1 + self.search.work_ahead[0])
+            workers = self.resources.group(room, self.search.share(trial), trials)
             room -= workers
             yield Running(trial, taken[trial.name], workers)
 

@@ -2,6 +2,7 @@
 
 import socket
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from sweeps.launch.budget_limit import BudgetLimit
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
 from sweeps.ray_engine.nodes import CheckpointLoad, Unfit
+from sweeps.search.search import Search
 from sweeps.store import records
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
@@ -149,7 +151,7 @@ def nothing_else_waits(attempts):
     attempts.events.search._waiting.clear()
 
 
-def faults(attempts, monkeypatch, number, *, others=True):
+def faults(attempts, monkeypatch, number, *, others=True, fault=None):
     """So many trials whose first attempts fail on n1, one after the other."""
     monkeypatch.setattr(
         module, "can_run", lambda resources, without=(): others or "n1" not in without
@@ -157,7 +159,7 @@ def faults(attempts, monkeypatch, number, *, others=True):
     for tune_id in map(str, range(number)):
         attempts._again.clear()
         trial = begin(attempts, tune_id)
-        attempts.reported(tune_id, FAULT)
+        attempts.reported(tune_id, fault or FAULT)
         attempts.completed(tune_id)
     return trial
 
@@ -187,43 +189,55 @@ def test_the_only_node_is_tried_again(attempts, monkeypatch):
     assert attempts.next("b") is trial and attempts.live["b"].avoids == frozenset()
 
 
+@pytest.mark.parametrize("kind", ["device", "host memory"])
 @pytest.mark.parametrize("ended", ["none", "before", "between"])
 def test_a_node_on_which_different_trials_fail_since_one_has_ended_is_left_out(
-    attempts, monkeypatch, ended
+    attempts, monkeypatch, ended, kind
 ):
     """Also one that worked for hours, and then its GPU broke."""
     monkeypatch.setattr(module, "SICK_TRIALS", 2)
 
     def one_ends():
-        begin(attempts, "good")
+        begin(attempts, "good", actor="")
+        attempts.formed("good", ("n2", "n1"))
         attempts.reported("good", End(TrialStatus.DIVERGED, reason="x"))
         attempts.completed("good")
 
     if ended == "before":
         one_ends()
-    faults(attempts, monkeypatch, 1)
+    fault = replace(FAULT, kind=kind)
+    faults(attempts, monkeypatch, 1, fault=fault)
     if ended == "between":
         attempts._again.clear()
         one_ends()
-    faults(attempts, monkeypatch, 1)
+    faults(attempts, monkeypatch, 1, fault=fault)
     attempts._again.clear()
     attempts.next("z")
-    sick = ended != "between"
+    # Where trials have ended, large ones may want more memory than there is.
+    sick = ended == "none" or (ended == "before" and kind == "device")
     assert attempts.live["z"].avoids == ({"n1"} if sick else frozenset())
     said = " ".join(attempts.events.screen.out.getvalue().split())
     assert ("host-a (n1) gets no trial: 2 trials failed there" in said) == sick
 
 
-def test_a_trial_that_gets_on_between_drained_nodes_goes_on(attempts):
+@pytest.mark.parametrize("notice", [True, False])
+def test_a_trial_that_gets_on_between_lost_nodes_goes_on(attempts, notice):
     """Nodes of half an hour do not end a trial of a day; those on which it gets nowhere do."""
+
+    def node_goes(tune_id, step):
+        if notice:
+            return leaves(attempts, tune_id, wished=False, step=step)
+        attempts.reported(tune_id, Progress(step, 10**6, (), None))
+        attempts.failed(tune_id, NodeDiedError("gone"))
+
     trial = attempts.next("0")
     for number in range(2 * LIMITS["node lost"]):
         begin(attempts, str(number)) if number else attempts.started("0", "alive")
-        leaves(attempts, str(number), wished=False, step=number + 1)
+        node_goes(str(number), number + 1)
         assert trial.name not in attempts.events.screen.statuses
     for number in range(LIMITS["node lost"]):
         begin(attempts, f"stuck {number}")
-        leaves(attempts, f"stuck {number}", wished=False, step=2 * LIMITS["node lost"])
+        node_goes(f"stuck {number}", 2 * LIMITS["node lost"])
     assert attempts.events.screen.statuses[trial.name] == "failed"
 
 
@@ -298,9 +312,11 @@ def test_a_group_that_dies_before_it_forms_is_an_attempt(attempts):
 
 @pytest.fixture
 def nodes_of(attempts, monkeypatch):
-    """Groups of 1 to 4 workers of a core, each of which is all the work that waits;
+    """Groups of 1 to 4 workers of a core, without the work of trials ahead;
     `nodes_of(2, 1)` is a cluster of nodes with these."""
-    monkeypatch.setattr(attempts.events.search, "share", lambda trial: 1.0)
+    search = attempts.events.search
+    monkeypatch.setattr(type(search), "work_ahead", (0, 0.0))
+    monkeypatch.setattr(search, "share", partial(Search.share, search))
     attempts.resources = replace(SLOTS, num_workers=4, min_workers=1, slots=9)
     attempts._most, now = 9, [1000.0]
     attempts.nodes.checkpoint = CheckpointLoad(minutes=5.0)
@@ -339,6 +355,13 @@ def nodes_of(attempts, monkeypatch):
     return nodes_of
 
 
+def all_work_waits(attempts, monkeypatch):
+    """Also that of the trials ahead."""
+    search = attempts.events.search
+    monkeypatch.setattr(type(search), "work_ahead", Search.work_ahead)
+    monkeypatch.setattr(search, "share", partial(type(search).share, search))
+
+
 def formed(attempts, tune_id):
     trial = begin(attempts, tune_id)
     attempts.formed(tune_id)
@@ -347,6 +370,7 @@ def formed(attempts, tune_id):
 
 def leaves(attempts, tune_id, *, wished=True, step=9):
     """At its next checkpoint."""
+    attempts.reported(tune_id, Progress(step, 10**6, (), None))
     attempts.reported(tune_id, end_of(Leaves(Leave(wished, Saved((0, step), 0.0)))))
     attempts.completed(tune_id)
 
@@ -354,10 +378,31 @@ def leaves(attempts, tune_id, *, wished=True, step=9):
 def test_a_group_has_the_share_of_the_room_that_its_trial_has_of_the_work(
     attempts, nodes_of, monkeypatch
 ):
-    shares = iter([0.25, 0.01, 0.5, 1.0])
-    monkeypatch.setattr(attempts.events.search, "share", lambda trial: next(shares))
+    shares = iter([0.25, 0.9, 0.01, 1.0])
+    all_work_waits(attempts, monkeypatch)
+    monkeypatch.setattr(attempts.events.search, "share", lambda trial, beside: next(shares))
     nodes_of(4, 4)
-    assert [formed(attempts, tune_id)[1] for tune_id in "abcd"] == [2, 1, 2, 3]
+    assert [formed(attempts, tune_id)[1] for tune_id in "abcd"] == [2, 4, 1, 1]
+
+
+def test_groups_leave_no_room_that_no_other_trial_can_take(attempts, nodes_of, monkeypatch):
+    all_work_waits(attempts, monkeypatch)
+    monkeypatch.setattr(attempts.events.search, "share", lambda trial, beside: 0.0)
+    attempts.resources = replace(attempts.resources, num_workers=8, min_workers=3)
+    nodes_of(8)
+    assert [formed(attempts, tune_id)[1] for tune_id in "ab"] == [4, 4]
+    assert free_for(attempts, nodes_of, 8, seconds=9 * module.GROW_SECONDS) == 0
+
+
+def test_trials_that_run_again_share_the_room(attempts, nodes_of, monkeypatch):
+    all_work_waits(attempts, monkeypatch)
+    nodes_of(4, 4)
+    first = [formed(attempts, tune_id)[1] for tune_id in "abcd"]
+    assert attempts.events.search.work_ahead[0] == 0 and sum(first) == 8
+    attempts.interrupt(RuntimeError("Tune broke down"))
+    nodes_of(4, 4, after=module.FREE_SECONDS)
+    again = [formed(attempts, f"{tune_id} again")[1] for tune_id in "abcd"]
+    assert sum(again) == 8 and len(again) == 4
 
 
 def test_a_group_has_as_many_workers_as_there_are_and_never_waits_for_those_of_others(
