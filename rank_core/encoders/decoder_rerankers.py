@@ -233,8 +233,11 @@ def _template_layout(name: str, tokenizer: Any, saved: SavedModel) -> RowLayout 
         for structured in (False, True)
         for pair in PROBES
     ]
-    texts = _run_template(str(template), json.dumps(given))
-    if max(map(len, texts)) >= TEMPLATE_LENGTH:
+    try:
+        texts = _run_template(str(template), json.dumps(given))
+    except OverLimit:
+        texts = []
+    if max(map(len, texts), default=TEMPLATE_LENGTH) >= TEMPLATE_LENGTH:
         raise BadInput(
             f"backbone {name}: its chat template needs more than {TEMPLATE_SECONDS} seconds, "
             f"{size_text(TEMPLATE_BYTES)} or {TEMPLATE_LENGTH:,} characters for a query and a "
@@ -310,19 +313,16 @@ print(json.dumps([rendered(values) for values in given["values"]]))
 
 @lru_cache(maxsize=16)
 def _run_template(template: str, values: str) -> list[str]:
-    """What a template writes for each of a list of values, in JSON; "" where it refuses one, and
-    `TEMPLATE_LENGTH` characters where it needs more than it may use. A template is a program: it is
-    run in a process of its own with little time and memory."""
+    """What a template writes for each of a list of values, in JSON; "" where it refuses one. A
+    template is a program: it is run in a process of its own with little time and memory. Raises
+    `OverLimit`, which is not kept: a busy machine may have been the reason."""
     usual = {"tools": None, "documents": None}
     given = {
         "template": template,
         "values": [usual | own for own in parsed_json(values)],
         "length": TEMPLATE_LENGTH,
     }
-    try:
-        texts: list[str] = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
-    except OverLimit:
-        return [TEMPLATE_LENGTH * " "]
+    texts: list[str] = bounded(_RENDER, given, seconds=TEMPLATE_SECONDS, memory=TEMPLATE_BYTES)
     return texts
 
 

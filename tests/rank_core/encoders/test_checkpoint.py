@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
+from rank_core.children import OverLimit
+from rank_core.encoders import decoder_rerankers
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models.build import build_model
@@ -451,6 +453,21 @@ def test_a_chat_template_has_little_time_and_memory(loop, tmp_path, monkeypatch)
     chat = loop + test_decoder_rerankers.CHAT
     with pytest.raises(BadInput, match=r"more than 2 seconds, 1\.0 GiB"):
         resolve_backbone(test_decoder_rerankers.publish("qwen3", tmp_path / "b", chat=chat))
+
+
+def test_a_failure_of_the_template_s_process_is_not_kept(tmp_path, monkeypatch):
+    """A busy machine kills it once; the same folder is read the next time."""
+    place = test_decoder_rerankers.publish("qwen3", tmp_path / "b")
+
+    def killed(*given, **bounds):
+        raise OverLimit("timed out")
+
+    decoder_rerankers._run_template.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder_rerankers, "bounded", killed)
+        with pytest.raises(BadInput, match="its chat template needs more than"):
+            resolve_backbone(place)
+    resolve_backbone(place)
 
 
 def test_a_chat_template_writes_before_the_query(tmp_path):
