@@ -7,7 +7,6 @@ import inspect
 import io
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -118,8 +117,6 @@ def folder_of_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
                 q: {f"d{(j - rank) % 5}": 5.0 - j for j in range(5)} for q, rank in ranks.items()
             }
             write_run(Path(f"runs/{system}.{seed}.run"), run, system)
-    # A dozen examples begin with the same sweep, and to analyse it takes most of their time.
-    monkeypatch.setattr(ranksweep, "load", cache(ranksweep.load))
     with quick_reports():
         yield
 
