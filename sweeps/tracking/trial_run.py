@@ -129,7 +129,7 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
     versions = state.facts.get("versions", {})
     tags |= {f"version.{name}": text for name, text in versions.items()}
     host = state.attempts[-1].host if state.attempts else ""
-    places = {"host": host, "device": versions.get("device", "")}
+    places = {"host": host, "device": " and ".join(state.devices)}
     return tags | {name: place for name, place in places.items() if place}
 
 

@@ -51,6 +51,16 @@ def test_a_run_has_the_status_of_its_trial(status, of_the_run):
     assert tags.get("stop.reason") == told
 
 
+def test_the_tag_of_a_device_names_those_of_all_workers():
+    versions = {"versions": {"device": "T4"}}
+    assert run_tags(SWEEP, CELL, state("done", **versions))["device"] == "T4"
+    workers = [{"step": 0, "number": 2, "seconds": 0.0, "devices": {"A100": 1, "T4": 1}}]
+    assert run_tags(SWEEP, CELL, state("done", **versions, workers=workers))["device"] == (
+        "A100 and T4"
+    )
+    assert "device" not in run_tags(SWEEP, CELL, state("failed"))
+
+
 def test_params_numbers_and_data_are_those_with_an_effect():
     assert run_params(CELL, 7) == {
         "seed": "7",
