@@ -53,7 +53,7 @@ from sweeps.store.test_options import TestOptions
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.clusters import NONE as NO_CLUSTERS
 from sweeps.systems.load import Sweep, in_clusters, load_sweep, with_clusters
-from sweeps.systems.machines import CPUS
+from sweeps.systems.machines import on_cpus
 from sweeps.systems.runs import run_systems
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
@@ -694,7 +694,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
         return None
     names = ("cpus_per_worker", "gpus_per_worker")
     cpus, gpus = (float(sweep.about.flags.get(name, 1)) for name in names)
-    gpus = 0.0 if sweep.about.versions.get("device", "") in CPUS else gpus
+    gpus = 0.0 if on_cpus(sweep.about.versions.get("device", "")) else gpus
     devices = sweep.workers * (gpus or cpus)
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)

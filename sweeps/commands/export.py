@@ -39,6 +39,7 @@ from sweeps.systems.choice import choose, with_rows
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, trial_table, why_not
 from sweeps.systems.load import Serving, Sweep, load_sweep, trial_config
+from sweeps.systems.machines import CPUS
 from sweeps.systems.system import System
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
@@ -463,10 +464,6 @@ def _precision(config: TrialConfig, result: Result) -> str:
     on_cpu = "fp32" if versions.get("device") in CPUS else "auto"
     stated = config.training.precision
     return stated if stated != "auto" else versions.get("auto_precision") or on_cpu
-
-
-CPUS = ("x86_64", "AMD64", "aarch64", "arm64")
-"""Names of machines, which a trial notes as its device where it ran without a GPU."""
 
 
 def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from sweeps.findings.analysis import Analysis
 from sweeps.findings.finding import Finding, Unit
 from sweeps.systems.costs import costs_of
-from sweeps.systems.machines import CPUS
+from sweeps.systems.machines import on_cpus
 
 LINK = "what-you-may-say"
 
@@ -28,6 +28,6 @@ def rows(analysis: Analysis) -> list[Finding]:
             name = f"encoder tokens {name}"
             found.append(Finding("cost", name, about, count, unit=Unit.COUNT, link=LINK))
     for device, hours in sweep.hours.items() if len(sweep.hours) > 1 else ():
-        unit = "core-hours" if device in CPUS else "GPU-hours"
+        unit = "core-hours" if on_cpus(device) else "GPU-hours"
         found.append(Finding("cost", unit, device, hours, unit=Unit.NUMBER, link=LINK))
     return found

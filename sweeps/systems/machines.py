@@ -12,8 +12,8 @@ from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
 from sweeps.terminal.text import numbered
 
-CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")
-"""Devices of trials without a GPU."""
+CPUS = ("x86_64", "AMD64", "aarch64", "arm64")
+"""Names of machines, which a trial notes as its device where it ran without a GPU."""
 Values = tuple[str, ...]
 """Of a fact in a trial: its workers may be on several devices, and it may move to another."""
 Machines = Mapping[int, Mapping[str, Values]]
@@ -35,6 +35,12 @@ class UnlikeSides:
     of_baseline: Values
     seeds: int  # of the system that ran on others than the baseline's
     of_seeds: int
+
+
+def on_cpus(devices: str) -> bool:
+    """Whether trials ran without a GPU, by their devices as a sweep joins them (`aarch64, x86_64`);
+    also where they noted none."""
+    return {*devices.split(", ")} <= {*CPUS, ""}
 
 
 def machines_of(states: Iterable[State]) -> Mapping[str, Machines]:
@@ -61,7 +67,7 @@ def hours_on(states: Iterable[State], flags: Mapping[str, Any]) -> dict[str, flo
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
             for device, seconds in state.device_seconds(_workers(flags)).items():
-                units = cpus if device in CPUS else gpus
+                units = cpus if on_cpus(device) else gpus
                 found[device] = found.get(device, 0.0) + seconds / 3600 * units
     return found
 

@@ -216,12 +216,12 @@ def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
     """Seconds of a trial times its GPUs, or its cores; a smoke test says nothing of a sweep."""
     typed = "python sweeps/window_stride.py --num-workers 2 --cpus-per-worker 3"
     folder = write_sweep(tmp_path, num_queries=60, command=typed)
-    on_cores = _measured_costs(load_sweep(folder))
     sweep = load_sweep(folder)
-    on_gpus = _measured_costs(
-        replace(sweep, about=replace(sweep.about, versions={"device": "NVIDIA H100"}))
+    on_cores, on_two_cpus, on_gpus = (
+        _measured_costs(replace(sweep, about=replace(sweep.about, versions={"device": device})))
+        for device in ("x86_64", "aarch64, x86_64", "NVIDIA H100")
     )
-    assert (on_cores.unit, on_gpus.unit) == ("core", "GPU")
+    assert (on_cores.unit, on_gpus.unit) == ("core", "GPU") and on_two_cpus == on_cores
     assert on_cores.training == pytest.approx(3 * on_gpus.training)
     num_test, num_dev = 60, sweep.dev_scores["query_id"].nunique()
     seconds = sweep.trials[["train_seconds", "eval_seconds"]].sum(axis=1).mean()
