@@ -1,7 +1,7 @@
 """The warning of a report whose comparisons are also comparisons of machines."""
 
 from sweeps.findings.analysis import Analysis
-from sweeps.systems.machines import UnlikeSides, unlike_sides
+from sweeps.systems.machines import UnlikeSides, Values, unlike_sides
 from sweeps.terminal.text import numbered
 
 WORDS = {
@@ -31,6 +31,11 @@ def machines_sentence(analysis: Analysis) -> str:
     return (
         f"Unlike machines: in {count} the two sides ran on different {' and '.join(facts)}, which "
         f"may be the difference that is seen: {label(first.system)} on "
-        f"{' and '.join(first.of_system)}, {label(first.baseline)} on "
-        f"{' and '.join(first.of_baseline)}, in {seeds}."
+        f"{_names(first.of_system)}, {label(first.baseline)} on "
+        f"{_names(first.of_baseline)}, in {seeds}."
     )
+
+
+def _names(values: Values) -> str:
+    """Machines in words, by their names or by the numbers of their workers."""
+    return " and ".join(numbered(one, "worker") if isinstance(one, int) else one for one in values)

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from sweeps.plan.groups import group_size
 from sweeps.store.records import State
 from sweeps.store.sweep_file import Cell
-from sweeps.terminal.text import numbered
 
 CPUS = ("x86_64", "AMD64", "aarch64", "arm64")
 """Names of machines, which a trial notes as its device where it ran without a GPU."""
-Values = tuple[str, ...]
+Values = tuple[str | int, ...]
 """Of a fact in a trial: its workers may be on several devices, and it may move to another."""
 Machines = Mapping[int, Mapping[str, Values]]
 """{seed of a cell: {fact: what the trial was computed on}}."""
@@ -46,13 +45,14 @@ def on_cpus(devices: str) -> bool:
 def machines_of(states: Iterable[State]) -> Mapping[str, Machines]:
     """{cell: what its used trials were computed on}, of those with an encoder, which alone depend
     on it."""
-    found: dict[str, dict[int, dict[str, Values]]] = {}
+    found: dict[str, dict[int, Mapping[str, Values]]] = {}
     for state in states:
         if state.status.used and state.facts["encoder_tokens"]:
-            versions = {fact: (text,) for fact, text in state.facts["versions"].items()}
-            numbers = sorted({row["number"] for row in state.facts.get("workers", ())})
-            workers = tuple(numbered(number, "worker") for number in numbers)
-            facts = versions | {"workers": workers}  # not noted before 0.5
+            facts: dict[str, Values] = {
+                fact: (text,) for fact, text in state.facts["versions"].items()
+            }
+            numbers = {row["number"] for row in state.facts.get("workers", ())}
+            facts["workers"] = tuple(sorted(numbers))  # not noted before 0.5
             facts |= {"device": state.devices} if state.devices else {}
             own = {fact: facts[fact] for fact in FACTS if facts.get(fact)}
             found.setdefault(state.cell, {})[state.seed] = own
@@ -97,14 +97,15 @@ def unlike_sides(
     swept = {name for cell in cells for name in cell.settings}
     rows = []
     for system, baseline in dict.fromkeys(pairs):
+        sides = machines.get(system, {}), machines.get(baseline, {})
+        by_seed = paired and sides[0].keys() == sides[1].keys()
         for fact, setting in FACTS.items():
-            one, other = (_values(machines.get(side, {}), fact) for side in (system, baseline))
+            one, other = (_values(side, fact) for side in sides)
             if not (one and other) or setting in swept:
                 continue
-            by_seed = paired and one.keys() == other.keys()
             unlike = _by_seed(one, other) if by_seed else _by_share(one, other)
             if unlike.seeds:
-                rows.append(UnlikeSides(system, baseline, fact, *unlike, len(one)))
+                rows.append(UnlikeSides(system, baseline, fact, *unlike, len(sides[0])))
     return rows
 
 
@@ -121,8 +122,8 @@ class _Unlike(NamedTuple):
 
 
 def _by_seed(one: Mapping[int, Values], other: Mapping[int, Values]) -> _Unlike:
-    """Of the seeds that ran on different machines on the two sides."""
-    seeds = [seed for seed in one if one[seed] != other[seed]]
+    """Of the seeds that ran on different machines on the two sides, where both noted theirs."""
+    seeds = [seed for seed in one if other.get(seed, one[seed]) != one[seed]]
     return _Unlike(_all(one[s] for s in seeds), _all(other[s] for s in seeds), len(seeds))
 
 
@@ -138,4 +139,5 @@ def _by_share(one: Mapping[int, Values], other: Mapping[int, Values]) -> _Unlike
 
 
 def _all(values: Iterable[Values]) -> Values:
-    return tuple(sorted({name for own in values for name in own}))
+    names: set[Any] = {name for own in values for name in own}
+    return tuple(sorted(names))

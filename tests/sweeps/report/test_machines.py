@@ -66,7 +66,7 @@ def test_sides_that_ran_on_unlike_machines_are_named_above_the_table(tmp_path, c
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ([2, 1], "numbers of workers, which may be the difference that is seen"),
+        ([10, 2], "numbers of workers, which may be the difference that is seen"),
         ([1], ""),
         ([], ""),  # before 0.5
     ],
@@ -76,7 +76,7 @@ def test_sides_of_unlike_groups_are_named_above_the_table(tmp_path, numbers, wor
     text = write_report(sweep_on(tmp_path / "sweep", {}, groups)).text
     above = " ".join(text[: text.index("nDCG@10")].split())
     assert words in above and ("Unlike machines: in 1 comparison" in above) == bool(words)
-    assert ("on 1 worker and 2 workers" in above) == bool(words)
+    assert ("on 2 workers and 10 workers" in above) == bool(words)
 
 
 def test_what_ran_on_one_kind_or_without_an_encoder_is_no_finding(tmp_path):
@@ -108,6 +108,22 @@ def test_machines_are_compared_seed_by_seed_or_by_their_shares(ours, theirs, pai
     found = unlike_sides(sides, [("b", "a")], [], paired=paired)
     found = [("".join(r.of_system), "".join(r.of_baseline), r.seeds, r.of_seeds) for r in found]
     assert found == ([row] if row else [])
+
+
+def test_seeds_of_0_4_beside_those_of_0_5_are_left_out_of_the_pairs():
+    """Of 3 paired seeds the first alone notes its workers on both sides."""
+    notes = {"b": {0: 1, 1: 2}, "a": {0: 1, 2: 1}}
+    sides = {
+        cell: {
+            seed: {"device": ("A",)} | ({"workers": (own[seed],)} if seed in own else {})
+            for seed in range(3)
+        }
+        for cell, own in notes.items()
+    }
+    assert unlike_sides(sides, [("b", "a")], [], paired=True) == []
+    sides["b"][0]["workers"] = (2, 10)
+    [row] = unlike_sides(sides, [("b", "a")], [], paired=True)
+    assert (row.of_system, row.of_baseline, row.seeds, row.of_seeds) == ((2, 10), (1,), 1, 3)
 
 
 @pytest.mark.parametrize("gpus", [None, 0.5])
