@@ -8,7 +8,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -154,7 +154,9 @@ class TrialState:
         """Notes the workers, where their number or devices are others from here on."""
         # On all workers: the devices of a group may differ.
         devices = dict(sorted(Counter(distributed.gather(device_name())).items()))
-        if self.workers and self.workers[-1].devices == devices:
+        last = self.workers[-1] if self.workers else None
+        if last and last.number == distributed.world()[1] and last.devices in ({}, devices):
+            self.workers[-1] = replace(last, devices=devices)  # an earlier checkpoint has none
             return
         step = self.progress[-1].step if self.progress else 0
         seconds = sum((one.train_seconds + one.eval_seconds for one in self.models), 0.0)

@@ -219,6 +219,21 @@ def test_a_trial_that_moves_names_the_devices_of_all_its_attempts(
     assert 0 < second.seconds < result.train_seconds + result.eval_seconds
 
 
+def test_workers_of_a_checkpoint_without_devices_are_the_same_ones(config, left_over, tmp_path):
+    class Earlier(Checkpoints):
+        def load(self):
+            content = super().load()
+            facts = json.loads(content["facts"])
+            for row in facts["workers"]:
+                del row["devices"]
+            return content | {"facts": json.dumps(facts)}
+
+    shutil.copytree(left_over, tmp_path / "c")
+    _, result = finished(config, tmp_path / "w", Earlier(str(tmp_path / "c"), EVERY_STEP))
+    [row] = result.workers
+    assert (row.step, row.number, row.devices) == (0, 1, {machine.device_name(): 1})
+
+
 def test_a_trial_without_training_keeps_no_checkpoint(config, reranker_folder, tmp_path):
     as_it_is = {"training.num_epochs": 0, "model.backbone": str(reranker_folder)}
     zero = config.override(as_it_is)
