@@ -32,7 +32,7 @@ from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.resources import Resources
 from sweeps.search.search import Listed
-from sweeps.store.records import Records
+from sweeps.store.records import Records, trial_name
 from sweeps.systems.load import load_sweep
 from tests.benchmarks.workload import show
 
@@ -117,10 +117,12 @@ def forecasted(name: str, words: Sequence[str]) -> Lengths:
 
 
 def recorded(folder: Path) -> Lengths:
-    """Those of the finished trials of a sweep, means over seeds."""
-    trials = load_sweep(folder).trials
-    done = trials[trials["status"] == "done"]
-    done = done.assign(seconds=done["train_seconds"] + done["eval_seconds"])
+    """Those of the finished trials of a sweep, in seconds of a worker; means over seeds."""
+    sweep = load_sweep(folder)
+    done = sweep.trials[sweep.trials["status"] == "done"]
+    names = [trial_name(cell, seed) for cell, seed in zip(done["cell"], done["seed"], strict=True)]
+    states = sweep.stored.states(names)
+    done = done.assign(seconds=[states[name].result_seconds(1) for name in names])
     means = done.groupby("cell", sort=False)[["encoder_tokens", "seconds"]].mean()
     return Lengths.of((max(tokens, 1.0), seconds) for tokens, seconds in means.to_numpy())
 

@@ -16,9 +16,10 @@ from rank_core.ranking.encode import Work
 from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import dev_rule, error_rates, racing, scoring, workload
+from tests.benchmarks import dev_rule, error_rates, racing, schedule, scoring, workload
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
 from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
+from tests.sweeps.report.test_machines import SECOND, sweep_on
 
 
 @pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal", "bimodal"])
@@ -123,6 +124,13 @@ def test_a_simulated_race_is_the_librarys_race():
         race = race_so_far(finished, configurations=names, seeds=range(6))
         assert race.live == tuple(np.array(names)[live_K])
         assert race.over and race.cost == pytest.approx(trials / 36)
+
+
+def test_a_recorded_trial_counts_the_seconds_of_all_its_workers(tmp_path):
+    alone = schedule.recorded(sweep_on(tmp_path / "alone", {}))
+    group = schedule.recorded(sweep_on(tmp_path / "group", {}, {SECOND: [4]}))
+    before, after = (one.hours[1] / one.hours[0] for one in (alone, group))
+    assert after == pytest.approx(4 * before)
 
 
 def test_rules_of_dev_stop_where_they_say():
