@@ -44,7 +44,7 @@ RUN = {
     "sweeps/commands/storage.py:_plan": "test_a_storage_is_cleaned_as_it_says",
     "sweeps/launch/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
     "sweeps/report/over_sets.py:over_sets": "test_the_line_of_all_test_sets_makes_a_table",
-    "sweeps/launch/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
+    "sweeps/launch/sweep.py:_run_engine": "test_mlflow_gets_what_it_lacks",
     "sweeps/launch/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
     "sweeps/systems/interpolation.py:missing_input": "test_a_missing_file_is_written_again",
     "sweeps/systems/load.py:_check_files": "test_a_damaged_sweep_is_written_again",

@@ -246,7 +246,8 @@ def test_a_node_that_joins_gets_trials_once_it_has_prepared_its_inputs(attempts,
     assert attempts.next("e") is None  # it would wait for a third node
     joins.append("join")
     attempts._follow_cluster()
-    assert attempts.next("f") is first and not attempts.live["f"].avoids
+    assert attempts.next("f") not in (None, first, second)  # which wait behind the others
+    assert not attempts.live["f"].avoids
     text = attempts.events.screen.out.getvalue()
     assert "no trial" not in text and "preparing" not in text  # it took a moment
 

@@ -56,14 +56,14 @@ def test_every_way_out_of_a_sweep_has_the_sentence(case: str, tmp_path: Path) ->
     (folder / "report").mkdir()
     (folder / "report" / "results.json").write_bytes(files["results.json"])
     records = find_sweep(str(folder))
-    mlflow = SimpleNamespace(records=records, sweep=found.sweep.about, experiment_id="1")
+    mlflow = SimpleNamespace(records=records, experiment_id="1")
     sweep = Sweep(found)
     ways = {
         "terminal": terminal_text(found, Path("index.html")),
         "terminal in full": terminal_text(found, Path("index.html"), verbose=True),
         "results.json": json.loads(files["results.json"])["headline"]["sentence"],
         "the verdict of a folder": verdict(records),
-        "description in MLflow": _text(cast(Runs, mlflow), "run"),
+        "description in MLflow": _text(cast(Runs, mlflow), found.sweep.about, "run"),
         "model card": card(found),
         "README": sweep.table().markdown(),
         "notebook": sweep._repr_html_(),
