@@ -276,7 +276,7 @@ class Task:
     @property
     def kept(self) -> Kept:
         """Its measurements."""
-        return Kept(self.records, identity(self.cell, self.config.seed, versions()))
+        return Kept(self.records, identity(self.cell, self.config, versions()))
 
     def workers(self, first: "Task") -> str:
         """Its workers, and its batch where that is not the one of `first`."""

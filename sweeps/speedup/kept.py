@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rank_core.parsing import parsed_json
+from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import Timed
 from sweeps.store.records import Records
@@ -16,7 +17,7 @@ _OF_THE_DRIVER = ("device", "threads")  # of versions: a worker's are in its own
 
 
 class Kept:
-    """The measurements of one configuration, which `facts` identify (cell, seed, versions), by
+    """The measurements of one configuration, which `facts` identify (cell, settings, versions), by
     group (its workers and their resources) and repeat."""
 
     def __init__(self, records: Records, facts: Mapping[str, Any]) -> None:
@@ -50,7 +51,9 @@ class Kept:
         return f"groups/{self.name(group, repeat)}.json"
 
 
-def identity(cell: str, seed: int, versions: Mapping[str, str]) -> dict[str, Any]:
-    """What tells one measurement from another, but for the group and the repeat."""
+def identity(cell: str, config: TrialConfig, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What tells one measurement from another, but for the group and the repeat: beside the cell
+    also the settings that change the speed alone."""
+    settings = {name: config.settings()[name] for name in ("seed", *NO_PART_OF_A_CELL)}
     libraries = {name: own for name, own in versions.items() if name not in _OF_THE_DRIVER}
-    return {"cell": cell, "seed": seed, "versions": libraries}
+    return {"cell": cell, "settings": settings, "versions": libraries}

@@ -11,11 +11,13 @@ import ray
 from mlflow import MlflowClient
 
 from rank_core.secrets import REDACTED
+from rank_core.settings.config import NO_PART_OF_A_CELL
 from sweeps import scaling
 from sweeps.launch import sweep as launch
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
+from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
     advice,
     mixed_devices,
@@ -29,6 +31,7 @@ from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.tracking.cleaning import leftovers
 from sweeps.tracking.client import mlflow_uri
+from tests.rank_core.settings.test_config import changed
 from tests.s3_server import s3_bucket
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
@@ -290,8 +293,20 @@ def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
     del measured[4:]
     pretended({}, *words, "training.batch_size=8", then=interrupted_at(9))
     assert measured == [1, 2, 1, 2] * 2  # another setting is measured anew
+    del measured[4:]
+    pretended({}, *words, "evaluation.batch_tokens=2000", then=interrupted_at(9))
+    assert measured == [1, 2, 1, 2] * 2  # also one that changes the speed alone
     pretended({}, "--num-workers", "1,2", "--repeats", "3", then=interrupted_at(10))
     assert measured == [1, 2, 1, 2] * 2 + [1, 2]
+
+
+@pytest.mark.parametrize("setting", ["seed", *NO_PART_OF_A_CELL])
+def test_a_setting_outside_the_name_of_a_cell_is_another_measurement(setting, tmp_path):
+    """Such as the tokens of a micro-batch: they change no result, and the speed."""
+    records = Records(Storage(str(tmp_path)), "scaling")
+    configs = changed(setting)
+    names = {Kept(records, identity("cell", config, {})).name({}, 1) for config in configs}
+    assert len(names) == 2
 
 
 def runs_of(uri, sweep="scaling"):
