@@ -236,8 +236,12 @@ def _known_interval(value: float, low: float, high: float) -> str:
 
 def advice(rows: pd.DataFrame) -> str:
     """The number of workers that end a trial first, and its price beside as many trials at once. A
-    speed-up that may be 1 by its interval is none."""
-    faster = rows[(rows["num_workers"] == 1) | ~(rows["training_low"] <= 1)]
+    speed-up without an interval, or one that may be 1 by it, is none."""
+    if len(rows) == 1:
+        return "one worker alone: nothing to advise"
+    if rows["training_low"].isna().all():
+        return "nothing to advise: one process each gives no interval (--repeats 3)"
+    faster = rows[(rows["num_workers"] == 1) | (rows["training_low"] > 1)]
     best = faster.loc[faster["training_speedup"].idxmax()]
     n, speedup = best["num_workers"], best["training_speedup"]
     if n > 1:

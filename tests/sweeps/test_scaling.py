@@ -152,11 +152,20 @@ def test_workers_on_unlike_devices_are_named(kinds):
 
 @pytest.mark.parametrize(
     ("rates", "words"),
-    [((1.0, 0.9), "one worker"), ((1.0, 1.6), "2 workers for a single"), ((1.0,), "one worker")],
+    [
+        (((1.0, 1.01), (0.9, 0.91)), "one worker a trial"),
+        (((1.0, 1.01), (1.6, 1.61)), "2 workers for a single"),
+        (((1.0, 1.01), (1.6,)), "nothing to advise: one process"),
+        (((1.0,), (0.9,)), "nothing to advise: one process"),
+        (((1.0, 1.01), (1.1, 1.11), (9.0,)), "2 workers for a single"),
+        (((1.0, 1.01),), "one worker alone"),
+    ],
 )
-def test_the_advice_is_the_fastest_number_of_workers(rates, words):
-    timings = [Timing(n, (1.0,), (rate,), (1.0,)) for n, rate in enumerate(rates, start=1)]
-    assert words in advice(scaling_rows(timings))
+def test_the_advice_is_the_fastest_number_of_workers_with_an_interval(rates, words):
+    timings = [
+        Timing(n, (1.0,), (rate,), (1.0,)) for n, own in enumerate(rates, start=1) for rate in own
+    ]
+    assert advice(scaling_rows(timings)).startswith(words)
 
 
 def test_a_speed_up_within_the_scatter_of_processes_is_no_advice():
