@@ -36,7 +36,7 @@ from rank_core.models.checks import check_model
 from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
-from rank_core.secrets import redact
+from rank_core.secrets import redact, redact_text
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
@@ -135,18 +135,23 @@ def _scale(args: argparse.Namespace) -> int:
                 tasks += [task.weak() for task in tasks if task.group.num_workers > 1]
             shape = shape_of(inputs.backbone.folder)
             operations = shape.operations if shape else None
-            measured = []
+            measured, failed = list[MeasuredGroup](), list[FailedGroup]()
             for one in _measured(tasks, repeats):
+                if isinstance(one, FailedGroup):
+                    failed.append(one)
+                    continue
                 measured.append(one)
                 mlflow.reported(one.name, one.report(measured, operations))
             if not measured:
                 return 3
-            lawful = _reported(measured, operations)
+            lawful = _reported(measured, failed, operations)
     return 0 if lawful and len(measured) == repeats * len(tasks) else 3
 
 
 def _reported(
-    measured: Sequence["MeasuredGroup"], operations: Callable[[float], float] | None
+    measured: Sequence["MeasuredGroup"],
+    failed: Sequence["FailedGroup"],
+    operations: Callable[[float], float] | None,
 ) -> bool:
     """Prints and writes what was measured; returns whether the losses are as they must be."""
     first = measured[0]
@@ -160,6 +165,8 @@ def _reported(
     unjudged = _unjudged(config, precision)
     sentences = {"losses": losses_text(rows, unjudged=unjudged), "use": advice(rows)}
     sentences |= {"warning": mixed} if (mixed := mixed_devices(rows)) else {}
+    reasons = [f"{one.task.workers(first.task)} ({one.reason})" for one in failed]
+    sentences |= {"failed": "; ".join(reasons)} if reasons else {}
     lines = [wrapped(f"{name:<12}{text}", 12) for name, text in sentences.items()]
     say("\n".join(["", tables_text(rows), "", *lines]))
     facts = {
@@ -168,6 +175,7 @@ def _reported(
         "settings": redact(config.settings()),
         "versions": timed_group.versions,
         "precision": precision,
+        "failed": [one.listed for one in failed],
     }
     records = first.task.records
     write_scaling(records, timings, weak, rows, facts, sentences)
@@ -324,10 +332,26 @@ class MeasuredGroup:
         }
 
 
-def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[MeasuredGroup]:
-    """The results of all groups that did not fail, each kept as it ends; without the first there is
-    no speed-up. Every number of workers has its turn in each repeat, so that a machine that slows
-    down does so for all."""
+@dataclass(frozen=True)
+class FailedGroup:
+    """A group of workers that failed in one of the repeats, and has no turn in later ones."""
+
+    task: Task
+    repeat: int
+    reason: str
+
+    @property
+    def listed(self) -> dict[str, Any]:
+        """It in `scaling.json`."""
+        batch, workers = self.task.config.training.batch_size, self.task.group.num_workers
+        about = {"num_workers": workers, "batch_size": batch, "repeat": self.repeat}
+        return {**about, "reason": self.reason}
+
+
+def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[MeasuredGroup | FailedGroup]:
+    """The results of all groups, each kept as it ends; without the first there is no speed-up.
+    Every number of workers has its turn in each repeat, so that a machine that slows down does so
+    for all."""
     first = tasks[0].config
     shared = f"{first.training.batch_size} groups a step, seed {first.seed}"
     say(f"trains      {model_and_windows(first)} on {first.collection}, {shared}")
@@ -351,7 +375,9 @@ def _measured(tasks: Sequence[Task], repeats: int) -> Iterator[MeasuredGroup]:
             try:
                 found = timed(config, group)
             except GroupFailed as error:
-                say(f"failed      {workers}: {error}")
+                reason = redact_text(str(error))
+                say(f"failed      {workers}: {reason}")
+                yield FailedGroup(task, repeat, reason)
                 if at == 0 and repeat == 1:
                     return
                 failed.add(at)

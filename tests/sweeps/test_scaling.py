@@ -267,6 +267,16 @@ def test_what_was_found_is_written_and_the_exit_code_tells_the_rest(
     assert max(len(line) for line in said.splitlines() if "/" not in line) <= 100
 
 
+def test_a_group_that_failed_is_on_the_page_with_its_reason(pretended, tmp_path):
+    assert pretended({1: ONE}, "--num-workers", "1,4", "--repeats", "2")[0] == 3
+    page = (tmp_path / "scaling" / "scaling.html").read_text()
+    assert "Failed: 4 workers (rank 1: out of memory)." in page
+    assert "One worker alone: nothing to advise." in page and "not faster" not in page
+    [failed] = json.loads((tmp_path / "scaling" / "scaling.json").read_text())["failed"]
+    about = {"num_workers": 4, "batch_size": 16, "repeat": 1}
+    assert failed == {**about, "reason": "rank 1: out of memory"}
+
+
 def test_an_interrupted_command_goes_on_with_the_groups_that_are_missing(
     pretended, tmp_path, capsys
 ):
