@@ -313,16 +313,16 @@ class MeasuredGroup:
     def report(
         self, before: Sequence["MeasuredGroup"], operations: Callable[[float], float] | None
     ) -> dict[str, Any]:
-        """Its run in MLflow, beside the last of one worker among `before`, which it ends."""
+        """Its run in MLflow, beside that of one worker in its repeat, if there is one `before` it;
+        the first of these is of one worker."""
         config, group, timing = self.task.config, self.task.group, self.timed.timing
-        single = next(one for one in reversed(before) if one.task.group.num_workers == 1)
+        alone = (one for one in before if one.task.group.num_workers == 1)
+        single = next((one.timed.timing for one in alone if one.repeat == self.repeat), None)
         ignored = ignored_settings(config)
         settings = {key: text for key, text in config.settings().items() if key not in ignored}
         workers = {"num_workers": group.num_workers, "threads": group.threads, **group.needs}
-        label = f"{model_and_windows(config)}, {self.task.workers(single.task)}"
-        values = group_values(
-            timing, single.timed.timing, operations=operations, precision=self.timed.precision
-        )
+        label = f"{model_and_windows(config)}, {self.task.workers(before[0].task)}"
+        values = group_values(timing, single, operations=operations, precision=self.timed.precision)
         return {
             "label": label,
             "turn": self.repeat,

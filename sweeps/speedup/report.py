@@ -31,6 +31,11 @@ from sweeps.report.table import Table, table, terminal_lines
 from sweeps.store.records import Records
 
 WEAK = ("weak_efficiency", "weak_low", "weak_high")
+RATIOS = (
+    *("training_speedup", "training_efficiency", "loss_difference"),  # of the same batch alone
+    *("validation_speedup", "validation_efficiency"),
+)
+"""Columns of a row that compare it with one worker, but for the intervals."""
 HALF = ("bfloat16", "float16")
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
@@ -58,11 +63,12 @@ def scaling_rows(
     batch for each worker. `operations` are those of a forward pass for a token, by the tokens of a
     row; with them and the rate of the device in half precision a row has its share (`mfu`). A rate
     is the geometric mean over processes of the median over the epochs of each; a speed-up is
-    relative to one worker, with a 95% interval (`low`, `high`; NaN for a single process) over
-    processes. An efficiency of 1 is ideal; `loss_difference` is the largest of any step.
+    relative to the first number of workers, one, with a 95% interval (`low`, `high`; NaN for a
+    single process) over processes. An efficiency of 1 is ideal; `loss_difference` is the largest
+    of any step.
     `gpu_hours` or `core_hours` are the mean of what a run took of its devices, all epochs."""
     groups = _by_workers(timings)
-    single = groups[1]
+    single = next(iter(groups.values()))
     rows = pd.DataFrame({"num_workers": [*groups]})
     rows["processes"] = [len(own) for own in groups.values()]
     rows["nodes"] = [max(len({*one.nodes}) for one in own) for own in groups.values()]
@@ -136,19 +142,21 @@ def _weak_rows(single: Sequence[Timing], weak: Sequence[Timing]) -> pd.DataFrame
 
 def group_values(
     timing: Timing,
-    single: Timing,
+    single: Timing | None,
     *,
     operations: Callable[[float], float] | None = None,
     precision: str = "",
 ) -> dict[str, float]:
-    """The numbers of one group that are known, beside those of one worker in the same repeat."""
-    timings = [single, timing] if timing.num_workers > 1 else [single]
+    """The numbers of one group that are known, beside those of one worker in the same repeat;
+    without that no ratios."""
+    timings = [single, timing] if single and timing.num_workers > 1 else [timing]
     row = scaling_rows(timings, operations=operations, precision=precision).iloc[-1]
     values = {name: float(value) for name, value in row.items() if not isinstance(value, str)}
-    if timing.batch_size != single.batch_size:
+    weak = single is not None and timing.batch_size != single.batch_size
+    if weak:
         values["weak_efficiency"] = values["training_speedup"]
-        for name in ("training_speedup", "training_efficiency", "loss_difference"):
-            del values[name]
+    for name in RATIOS if single is None else RATIOS[:3] if weak else ():
+        del values[name]
     return {str(name): value for name, value in values.items() if math.isfinite(value)}
 
 

@@ -111,17 +111,19 @@ class ExperimentRuns:
         values: Mapping[str, float],
         params: Mapping[str, str] | None = None,
     ) -> None:
-        """Brings a run that is not a trial up to date: its tags and params, and one value of each
-        metric."""
-        content = [tags, values, *([params] if params else [])]
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        """Brings a run that is not a trial up to date: its tags, and one value of each metric. Of
+        the params it gets those that it lacks: MLflow changes none."""
+        digest = hashlib.sha256(json.dumps([tags, values], sort_keys=True).encode()).hexdigest()
         sent = self._sent.get(name) or self._create(name, shown)
-        if sent.tags.get("content") != digest[:16]:
-            now = int(1000 * time.time())
-            points = [(metric, value, 0, now) for metric, value in values.items()]
-            self._log(sent, points, params)
-            self.client.set_terminated(sent.run_id, "FINISHED")
-            self._log(sent, tags={**tags, "content": digest[:16]})
+        if sent.tags.get("content") == digest[:16]:
+            return
+        has, now = self.client.get_run(sent.run_id).data, int(1000 * time.time())
+        lacking = {param: text for param, text in (params or {}).items() if param not in has.params}
+        self.part(name, "params", self._log, sent, params=lacking)
+        new = [(n, value, 0, now) for n, value in values.items() if has.metrics.get(n) != value]
+        self._log(sent, new)
+        self.client.set_terminated(sent.run_id, "FINISHED")
+        self._log(sent, tags={**tags, "content": digest[:16]})
 
     def _create(self, name: str, shown: str, begun: int | None = None) -> Sent:
         # As in MLflow's clients.

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
 from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
+    RATIOS,
     advice,
     mixed_devices,
     scaling_plot,
@@ -220,7 +222,9 @@ def test_wrong_input_is_one_message_and_starts_nothing(
 def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
     """The command where `timings` stands for Ray: what groups find by their number of workers."""
 
-    def run(timings, *words, precision="float32", storage=str(tmp_path), then=None):
+    def run(
+        timings, *words, precision="float32", storage=str(tmp_path), then=None, collection=None
+    ):
         def timed(config, resources):
             if resources.num_workers not in timings:
                 raise GroupFailed("rank 1: out of memory")
@@ -232,7 +236,8 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
         monkeypatch.setattr(scaling, "connected", lambda num_workers, code: nullcontext())
         monkeypatch.setattr(scaling, "trial_resources", resources)
         monkeypatch.setattr(scaling, "timed", then or timed)
-        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        collection = collection or collection_folder
+        inputs = ["--collection", str(collection), "--backbone", str(backbone_folder)]
         words = [*words, *([] if "--tracking-uri" in words else ["--tracking-uri", "none"])]
         words = [*words, *([] if "--repeats" in words else ["--repeats", "1"])]
         code = scaling.main([*inputs, "--storage", storage, *words])
@@ -374,6 +379,45 @@ def test_each_group_is_a_run_of_mlflow_and_none_is_sent_twice(
     ended = {name: run.info.end_time for name, run in runs.items()}
     assert pretended({}, *words, uri)[0] == 0
     assert {name: run.info.end_time for name, run in runs_of(uri).items()} == ended
+
+
+def test_a_run_has_one_value_of_each_metric_and_keeps_its_params(
+    pretended, tmp_path, collection_folder
+):
+    """The group of one worker fails in the second repeat, so that there is no speed-up beside it;
+    a second command measures it, and a third one reads the collection from another folder."""
+    uri, calls = f"sqlite:///{tmp_path / 'mlflow.db'}", []
+
+    def timed(config, resources):
+        calls.append(resources.num_workers)
+        if len(calls) == 3:
+            raise GroupFailed("node lost")
+        found = of_two(config, resources)
+        rate = (2.0 if len(calls) < 3 else 1.0) * found.timing.steps_per_second[0]
+        return replace(found, timing=replace(found.timing, steps_per_second=(rate,)))
+
+    def sent():
+        runs = {name.rpartition(", ")[2]: run for name, run in runs_of(uri).items()}
+        history = MlflowClient(mlflow_uri(uri)).get_metric_history
+        two = runs["2 workers #2"]
+        assert two.info.status == "FINISHED"
+        values = {
+            name: [p.value for p in history(two.info.run_id, name)] for name in two.data.metrics
+        }
+        return values, two.data.params["collection"], two.info.end_time
+
+    words = ("--num-workers", "1,2", "--repeats", "2", "--tracking-uri", uri)
+    assert pretended({}, *words, then=timed)[0] == 3 and calls == [1, 2, 1, 2]
+    values = sent()[0]
+    assert values["steps_per_second"] == [1.5]
+    assert not values.keys() & {*RATIOS, "weak_efficiency"}
+    assert pretended({}, *words, then=timed)[0] == 0 and calls == [1, 2, 1, 2, 1]
+    second = sent()
+    assert second[0]["training_speedup"] == [1.5] and {*map(len, second[0].values())} == {1}
+    moved = tmp_path / "moved"
+    shutil.copytree(collection_folder, moved)
+    assert pretended({}, *words, collection=moved, then=timed)[0] == 0
+    assert len(calls) == 5 and sent() == second
 
 
 def test_two_commands_do_not_measure_the_same_at_once(pretended, tmp_path, capsys):
