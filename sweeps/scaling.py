@@ -63,7 +63,7 @@ from sweeps.speedup.report import (
     write_scaling,
 )
 from sweeps.store.lock import only_driver
-from sweeps.store.records import Records
+from sweeps.store.records import SCALING, Records
 from sweeps.store.storage import Storage
 from sweeps.terminal.command_line import Parser, heed_interrupts, run_command
 from sweeps.terminal.text import numbered, say, wrapped
@@ -116,7 +116,7 @@ def parser() -> Parser:
 
 def _scale(args: argparse.Namespace) -> int:
     options = _options(args)
-    records = Records(Storage(options.storage), "scaling")
+    records = Records(Storage(options.storage), SCALING)
     check_storage(records, options)
     tracking_uri = tracking_uri_of(records, options.tracking_uri)
     repeats = _repeats(args.repeats, options)

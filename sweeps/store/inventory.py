@@ -21,6 +21,7 @@ from sweeps.store.records import (
     CHECKPOINTS,
     PROGRESS,
     RESULT,
+    SCALING,
     TRIALS,
     Records,
     cell_and_seed,
@@ -126,7 +127,8 @@ def take_inventory(storage: Storage) -> Inventory:
     trials, others = _trials(files), dict[str, int]()
     folders = sorted(
         {path.rpartition("/")[0] for path in files
-         if path.rpartition("/")[2] in (FILE, DRIVER) and path.partition("/")[0] not in NO_SWEEPS}
+         if path.rpartition("/")[2] in (FILE, DRIVER) and path.partition("/")[0] not in NO_SWEEPS
+         and path != f"{SCALING}/{DRIVER}"}
         - {""}
     )  # fmt: skip
     sweeps = tuple(_sweep(storage, name, files, trials) for name in folders)

@@ -31,6 +31,8 @@ from sweeps.store.storage import Entry, Storage
 from sweeps.store.trial_status import INTERRUPTED, RESIZED, TrialStatus
 
 TRIALS, CHECKPOINTS = "trials", "checkpoints"
+SCALING = "scaling"
+"""The folder of measurements of groups of workers; one command drives it, yet it is no sweep."""
 RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
 SCORES = "per_query.parquet"
 SMALL = 2**20

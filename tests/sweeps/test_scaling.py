@@ -28,6 +28,7 @@ from sweeps.speedup.report import (
     tables,
     tables_text,
 )
+from sweeps.store.inventory import take_inventory
 from sweeps.store.lock import only_driver
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
@@ -421,7 +422,14 @@ def test_a_run_has_one_value_of_each_metric_and_keeps_its_params(
 
 
 def test_two_commands_do_not_measure_the_same_at_once(pretended, tmp_path, capsys):
-    with only_driver(Records(Storage(str(tmp_path)), "scaling")):
+    (tmp_path / "trials" / "orphan-seed1").mkdir(parents=True)
+    (tmp_path / "trials" / "orphan-seed1" / "result.json").write_text("{}")
+    storage = Storage(str(tmp_path))
+    with only_driver(Records(storage, "scaling")):
+        inventory = take_inventory(storage)
+        inventory.check_removable()  # a measurement uses no trial
+        assert inventory.sweeps == () and len(inventory.orphans) == 1
+        assert inventory.others["scaling"] > 0
         assert pretended({1: ONE, 4: FOUR}, "--num-workers", "1,4") == (2, [])
     assert "is driven by" in capsys.readouterr().err
     assert pretended({1: ONE, 4: FOUR}, "--num-workers", "1,4")[0] == 0
