@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rank_core.secrets import redact
+from rank_core.secrets import redact, redact_text
 from sweeps.tracking.experiment_runs import GROUP_RUN, ExperimentRuns
 from sweeps.tracking.trial_run import GROUP, param_text
 from sweeps.tracking.view import send_files
@@ -31,9 +31,17 @@ class GroupRuns(ExperimentRuns):
         self.part(run, "measurements", self.values_run, run, *more)
 
     def describe(self) -> None:
-        """Sends the files of the report, which have the sweep's name, once they are there."""
+        """Sends the files of the report, which have the sweep's name, once they are there; without
+        secrets, which an earlier command may have written."""
         storage, sweep = self.records.storage, self.records.sweep
         start = self.records.path(f"{sweep}.")
         contents = storage.read_all([one for one in storage.files(sweep) if one.startswith(start)])
         if contents:
-            send_files(self, sweep, contents)
+            send_files(self, sweep, {path: _redacted(own) for path, own in contents.items()})
+
+
+def _redacted(content: bytes) -> bytes:
+    try:
+        return redact_text(content.decode()).encode()
+    except UnicodeDecodeError:  # a figure
+        return content

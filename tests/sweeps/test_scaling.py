@@ -6,6 +6,8 @@ import os
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import ray
@@ -34,6 +36,8 @@ from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.tracking.cleaning import leftovers
 from sweeps.tracking.client import mlflow_uri
+from sweeps.tracking.group_runs import GroupRuns
+from sweeps.tracking.thread import MlflowThread
 from tests.rank_core.settings.test_config import changed
 from tests.s3_server import s3_bucket
 
@@ -419,6 +423,22 @@ def test_a_run_has_one_value_of_each_metric_and_keeps_its_params(
     shutil.copytree(collection_folder, moved)
     assert pretended({}, *words, collection=moved, then=timed)[0] == 0
     assert len(calls) == 5 and sent() == second
+
+
+def test_a_report_of_an_earlier_command_is_sent_without_secrets(tmp_path, monkeypatch):
+    """Which was written before the variable was set, and is there while the next one measures."""
+    monkeypatch.setenv("COLLECTION_TOKEN", "hunter2hunter2")
+    records = Records(Storage(str(tmp_path)), "scaling")
+    records.write_file("scaling.json", b'{"settings": {"collection": "/hunter2hunter2/c"}}')
+    records.write_file("scaling.png", b"\x89PNG")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    thread = MlflowThread(records, uri, "scaling", GroupRuns)
+    thread.start()
+    assert thread.close() == ""
+    folder = Path(urlsplit(runs_of(uri)["report"].info.artifact_uri).path, "report")
+    sent = json.loads((folder / "scaling.json").read_text())
+    assert sent == {"settings": {"collection": f"/{REDACTED}/c"}}
+    assert (folder / "scaling.png").read_bytes() == b"\x89PNG"
 
 
 def test_two_commands_do_not_measure_the_same_at_once(pretended, tmp_path, capsys):
