@@ -18,7 +18,8 @@ class Timing:
     learned: float = 1.0  # the share of the tokens that a backward pass reads, too
     row: float = 0.0  # mean tokens of a row of the encoder
     parts: tuple[float, ...] = ()  # seconds of a step: see `PARTS`
-    seconds: float = 0.0  # of training and validation, all epochs
+    seconds: float = 0.0  # of `num_steps` and their validations
+    num_steps: int = 0
     gpus: float = 0.0  # of all workers
     cores: float = 0.0  # of all workers, where they have no GPU
 

@@ -23,6 +23,9 @@ from sweeps.plan.resources import Resources
 from sweeps.ray_engine.timing import PARTS, Timing
 from sweeps.ray_engine.trial_process import end_of_group, run_group
 
+Mark = tuple[int, float, float, int]
+"""Steps, seconds of training and of validation, tokens, at the end of an epoch."""
+
 
 @dataclass(frozen=True)
 class Timed:
@@ -60,8 +63,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     model.model.compile_layers(COMPILE_TOKENS)  # as in a trial of its real length
     losses: list[float] = []
-    # Steps, seconds of training and of validation, tokens, at the end of each epoch.
-    marks: list[tuple[int, float, float, int]] = []
+    marks: list[Mark] = []
     last = config.training.num_epochs - 1
     for news in model.run(Path()):
         assert isinstance(news, Progress)
@@ -73,10 +75,9 @@ def _worker(work: dict[str, Any]) -> Timed:
             break
     assert model.best.run is not None
     documents = sum(len(scores) for scores in model.best.run.values())
+    marks = timed_marks(marks, waits=bool(resources.gpus))
     # The first epoch includes tokenization, allocation and kernel builds: timing starts after it.
     repeats = list(pairwise(marks))
-    if resources.gpus and len(repeats) > 1:
-        del repeats[-1]  # of parts, after each of which the GPU was waited for
     found = versions()
     own = WorkerTiming(
         *(socket.gethostname(), found["device"]),
@@ -100,11 +101,18 @@ def _worker(work: dict[str, Any]) -> Timed:
         row=model.work.tokens / max(1, model.work.inputs),
         parts=parts_of_steps([one.steps for one in workers]),
         seconds=marks[-1][1] + marks[-1][2],
+        num_steps=marks[-1][0],
         gpus=len(workers) * resources.gpus,
         cores=0.0 if resources.gpus else float(len(workers) * resources.threads),
     )
     precision = str(model.autocast or torch.float32).removeprefix("torch.")
     return Timed(timing, precision, found)
+
+
+def timed_marks(marks: list[Mark], *, waits: bool) -> list[Mark]:
+    """The marks by which rates and hours are taken. A GPU is waited for after each part of a step
+    in the last epoch, which slows it down: that is left out where another one is timed."""
+    return marks[:-1] if waits and len(marks) > 2 else marks
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from sweeps.report.drawing import (
 from sweeps.report.html import Section, render
 from sweeps.report.table import Table, table, terminal_lines
 from sweeps.store.records import Records
+from sweeps.terminal.text import numbered
 
 WEAK = ("weak_efficiency", "weak_low", "weak_high")
 RATIOS = (
@@ -45,10 +46,10 @@ READING = (
     "A rate is the geometric mean over processes of the median over epochs; a speed-up is relative "
     "to one worker, with a 95% interval over processes. An efficiency of 100% is ideal. The parts "
     "of a step are those of the last epoch. MFU is the share of a GPU's dense rate in half "
-    "precision. GPU-hours, or core-hours, are of a run: all epochs, without the processes' start."
+    "precision."
 )
 HOURS = {"gpu": "GPU-hours", "core": "core-hours"}
-"""{device whose hours a run costs, cores where there is no GPU: their name}."""
+"""{device whose hours are counted, cores where there is no GPU: their name}."""
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
@@ -66,7 +67,7 @@ def scaling_rows(
     relative to the first number of workers, one, with a 95% interval (`low`, `high`; NaN for a
     single process) over processes. An efficiency of 1 is ideal; `loss_difference` is the largest
     of any step.
-    `gpu_hours` or `core_hours` are the mean of what a run took of its devices, all epochs."""
+    `gpu_hours` or `core_hours` are the mean of those of all devices in the measured training."""
     groups = _by_workers(timings)
     single = next(iter(groups.values()))
     rows = pd.DataFrame({"num_workers": [*groups]})
@@ -109,7 +110,7 @@ def _rate(own: Sequence[Timing], rate: str) -> float:
 
 
 def _hours(own: Sequence[Timing], devices: str) -> float:
-    """The mean of the hours of all `devices` of a process; NaN where it has none."""
+    """The mean over groups of the hours of all their `devices`; NaN where they have none."""
     hours = [one.seconds * getattr(one, devices) / 3600 for one in own]
     return fmean(hours) if all(hours) else math.nan
 
@@ -308,7 +309,7 @@ def write_scaling(
     listed = {"rows": known.to_dict("records")}
     listed["timings"] = [asdict(own) for own in [*timings, *weak]]
     contents = (
-        _page(rows, places([*timings, *weak]), plot, facts, sentences).encode(),
+        _page(rows, [*timings, *weak], plot, facts, sentences).encode(),
         table_csv.encode(),
         plot.png,
         json.dumps({**facts, "law": sentences["losses"], **listed}, indent=1).encode(),
@@ -331,7 +332,7 @@ def places(timings: Sequence[Timing]) -> Table:
 
 def _page(
     rows: pd.DataFrame,
-    where: Table,
+    timings: Sequence[Timing],
     plot: Drawing,
     facts: Mapping[str, Any],
     sentences: Mapping[str, str],
@@ -339,16 +340,21 @@ def _page(
     """The page of a measurement."""
     settings = facts["settings"]
     devices = sorted({kind for own in rows["devices"] for kind in own.split(", ") if kind})
-    repeats = sorted({*rows["processes"]})
+    least, most = rows["processes"].min(), rows["processes"].max()
+    fewest = f"{least}-" if least < most else ""
     shown = [
         f"{facts['label']} on {settings['collection']}, {settings['model.backbone']}",
         f"{settings['training.batch_size']} groups a step",
         *([" and ".join(devices)] if devices else []),
         facts["precision"],
-        f"{'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} processes for each number "
-        "of workers",
+        f"{fewest}{numbered(most, 'repeat')} for each number of workers",
     ]
     answer = sentences["use"]
+    steps = numbered(timings[0].num_steps, "step")
+    hours = (
+        f"GPU-hours, or core-hours, are those of the measured training: {steps} with the "
+        "validations, without the start of the processes."
+    )
     notes = [f"{name.capitalize()}: {text}." for name, text in sentences.items() if name != "use"]
     versions = [(name, str(version)) for name, version in facts["versions"].items()]
     return render(
@@ -359,8 +365,8 @@ def _page(
         facts=shown,
         sections=[
             Section(figures=[plot]),
-            Section("Numbers", tables=tables(rows), note=READING),
-            Section("Where the workers were", tables=[where]),
+            Section("Numbers", tables=tables(rows), note=f"{READING} {hours}"),
+            Section("Where the workers were", tables=[places(timings)]),
             Section("Versions", values=versions, is_folded=True),
         ],
     )

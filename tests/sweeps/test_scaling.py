@@ -19,7 +19,7 @@ from sweeps import scaling
 from sweeps.launch import sweep as launch
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.timing import Timing
-from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps
+from sweeps.ray_engine.train_group import GroupFailed, Timed, parts_of_steps, timed_marks
 from sweeps.speedup.kept import Kept, identity
 from sweeps.speedup.report import (
     RATIOS,
@@ -120,7 +120,7 @@ def test_the_second_table_has_the_parts_of_a_step_and_weak_scaling():
     assert len(tables(rows)) == 2 and len(tables(scaling_rows([ONE, FOUR]))) == 1
 
 
-def test_a_run_costs_the_hours_of_all_its_devices():
+def test_the_hours_are_those_of_all_devices():
     """By hand: 1 h and 3 h of one core, 2 h of four; where one is not known, none is."""
     hours = [(1, 1.0, 1.0), (1, 3.0, 1.0), (4, 2.0, 4.0)]
     timings = [
@@ -131,6 +131,35 @@ def test_a_run_costs_the_hours_of_all_its_devices():
     assert [*rows["core_hours"]] == [2, 8] and rows["gpu_hours"].isna().all()
     assert "core-hours" in tables_text(rows) and "GPU-hours" not in tables_text(rows)
     assert math.isnan(scaling_rows([*timings, replace(FOUR, losses=(1.0,))])["core_hours"][1])
+
+
+def test_the_epoch_that_waits_for_each_part_counts_for_nothing_on_a_gpu():
+    marks = [(5, 1.0, 1.0, 50), (10, 2.0, 2.0, 100), (15, 9.0, 3.0, 150)]
+    assert timed_marks(marks, waits=True) == marks[:2]
+    assert timed_marks(marks, waits=False) == marks
+    assert timed_marks(marks[:2], waits=True) == marks[:2]  # no other one is timed
+
+
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [([1, 1], "1 repeat for each"), ([3, 3], "3 repeats for each"), ([3, 1], "1-3 repeats for")],
+)
+def test_the_page_says_what_was_measured(repeats, words, pretended, tmp_path):
+    ends = {1: repeats[0], 2: repeats[1]}
+
+    def timed(config, resources):
+        n = resources.num_workers
+        ends[n] -= 1
+        if ends[n] < 0:
+            raise GroupFailed("node lost")
+        rate = 1.0 + 0.1 * ends[n]
+        timing = Timing(n, (1.0,), (rate,), (rate,), num_steps=25)
+        return Timed(timing, "float32", {})
+
+    pretended({}, "--num-workers", "1,2", "--repeats", str(repeats[0]), then=timed)
+    page = (tmp_path / "scaling" / "scaling.html").read_text()
+    assert words in page
+    assert "of the measured training: 25 steps with the validations" in page
 
 
 def test_weak_scaling_is_measured_beside_the_same_batch(pretended):
