@@ -109,7 +109,7 @@ class SweepFlags(TypedDict, total=False):
     """ray, or local: one trial at a time in this process"""
 
     num_workers: int | str
-    """workers per trial, or a range such as 1-4: as many as there are, and a trial goes on
+    """workers per trial, or a range such as 1-4: more for long trials, and a trial goes on
     with fewer or more where nodes leave or join"""
 
     cpus_per_worker: int

@@ -56,7 +56,7 @@ INTERPOLATE_HELP = (
 REPLACE_HELP = "overwrite the sweep in this folder, which has other settings; its trials are kept"
 MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
 WORKERS_HELP = (
-    "workers per trial, or a range such as 1-4: as many as there are, and a trial goes on with "
+    "workers per trial, or a range such as 1-4: more for long trials, and a trial goes on with "
     "fewer or more where nodes leave or join"
 )
 SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
