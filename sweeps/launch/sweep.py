@@ -621,5 +621,6 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
 def _note_stopped(search: Search, reason: str) -> None:
     """Records the reason for `status` and the report; never masks the original error."""
     with suppress(Exception):  # every filesystem has its own kinds
-        search.describe()
         update_sweep_file(search.records, stopped=redact_text(reason)[:300])
+    with suppress(Exception):  # a search reads trials, which may be the error
+        search.describe()

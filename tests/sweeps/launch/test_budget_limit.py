@@ -10,7 +10,7 @@ from rank_core.errors import BadInput
 from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.launch.budget_limit import BudgetLimit, limit_to_budget, note_held_back
-from sweeps.launch.sweep import _check_budget
+from sweeps.launch.sweep import _check_budget, _note_stopped
 from sweeps.plan.description import description_of
 from sweeps.search.search import Listed
 from sweeps.store.records import Records
@@ -239,6 +239,16 @@ def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     assert described(search)["seeds"] == [1] and "with seed 2" in said
     assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}
+
+
+def test_the_reason_of_an_early_end_is_noted_where_the_search_fails_to_say_more(
+    plan, records, monkeypatch
+):
+    search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
+    monkeypatch.setattr(search, "describe", lambda: 1 / 0)
+    _note_stopped(search, "by an error")
+    assert described(search)["stopped"] == "by an error"
 
 
 def test_the_wait_for_a_process_or_a_node_costs_nothing(plan, records):
