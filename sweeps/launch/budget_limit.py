@@ -60,8 +60,7 @@ def note_held_back(search: Search) -> str:
         f"{most}{planned - len(started)} of {planned} planned trials did not start: "
         f"{search.limit.held_back}; the same command with a larger budget resumes"
     )
-    # Where none has started there is no report, and no seed that it could have.
-    update_sweep_file(search.records, stopped=stopped, **(search.begun() if started else {}))
+    update_sweep_file(search.records, stopped=stopped, **search.begun())
     return stopped
 
 

@@ -144,10 +144,13 @@ class ProposingSearch(Search):
 
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
-        later = {trial.cell.cell for trial in self.unstarted}
-        complete = tuple(cell for cell in self.plan.cells if cell.cell not in later)
-        search = {**self.described(), "proposed": len(complete) - 1, "over": False}
-        return {**described_cells(replace(self.plan, cells=complete)), "search": search}
+        cells = self._comparable_cells()
+        if not (used := self._seeds_used(cells)):
+            return {}
+        facts = described_cells(replace(self.plan, cells=cells))
+        if any(trial.cell.cell == cells[0].cell for trial in self.unstarted):
+            facts["seeds"] = [seed for seed in self.plan.seeds if seed in used]
+        return facts | {"search": {**self.described(), "proposed": len(cells) - 1, "over": False}}
 
     @property
     def _proposals(self) -> tuple[PlannedCell, ...]:

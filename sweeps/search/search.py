@@ -7,7 +7,7 @@ order or the number of slots.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import takewhile
 from statistics import fmean
@@ -215,10 +215,43 @@ class Search(ABC):
 
     def begun(self) -> Mapping[str, Any]:
         """The changes of `sweep.json` if no further trial starts, with which the report of the
-        finished ones is complete."""
-        begun = {trial.seed for trial in self.decision.wanted}
-        begun -= {trial.seed for trial in self.unstarted}
-        return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
+        finished ones is complete; none without a finished trial."""
+        waiting = {trial.seed for trial in self.unstarted}
+        begun = {trial.seed for trial in self.decision.wanted} - waiting
+        if not (known := self._seeds_used(self.plan.cells)):
+            return {}
+        if begun & known:
+            return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
+        # New cells wait with every seed.
+        cells = self._comparable_cells()
+        used, search = self._seeds_used(cells), dict(self.described())
+        if "standings" in search:
+            names = {cell.cell for cell in cells}
+            search["standings"] = [one for one in search["standings"] if one["cell"] in names]
+        return {
+            **described_cells(replace(self.plan, cells=cells)),
+            "seeds": [seed for seed in self.plan.seeds if seed in used],
+            "search": search,
+        }
+
+    def _used(self) -> Iterator[Trial]:
+        return (trial for trial in self.decision.wanted if self.status(trial) in USED)
+
+    def _seeds_used(self, cells: Collection[PlannedCell]) -> set[int]:
+        """The seeds of their finished trials."""
+        names = {cell.cell for cell in cells}
+        return {trial.seed for trial in self._used() if trial.cell.cell in names}
+
+    def _comparable_cells(self) -> tuple[PlannedCell, ...]:
+        """The cells of which no trial waits. Where nothing could be compared with the baseline,
+        it and the cells with a finished trial."""
+        waiting = {trial.cell.cell for trial in self.unstarted}
+        whole = tuple(cell for cell in self.plan.cells if cell.cell not in waiting)
+        baseline = self.plan.cells[0]
+        if baseline in whole and self._seeds_used(whole):
+            return whole
+        used = {trial.cell.cell for trial in self._used()} | {baseline.cell}
+        return tuple(cell for cell in self.plan.cells if cell.cell in used)
 
     def ended(self, trial: Trial, status: str) -> None:
         """A trial has ended for good: done or collapsed (its result is in the storage), stopped by
@@ -286,7 +319,7 @@ class FreeOrder(Search):
     def begin(self) -> Search:
         """Decides, and learns how long the trials took that have ended."""
         super().begin()
-        trials = {one.name: one for one in self.decision.wanted if self.status(one) in USED}
+        trials = {one.name: one for one in self._used()}
         self._sort_at = len(trials)
         for name, state in self.records.states(trials).items() if trials else ():
             self.measured(trials[name], state.result_seconds(1))

@@ -1,6 +1,7 @@
 """A budget ends a sweep on whole blocks of trials, and never in the middle of one."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -239,6 +240,44 @@ def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     assert described(search)["seeds"] == [1] and "with seed 2" in said
     assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}
+
+
+@pytest.mark.parametrize(("more", "seeds"), [((), [1, 2, 3]), (("--search", "race"), [1, 2])])
+def test_new_cells_that_wait_leave_the_description_of_the_finished_ones(
+    run, plan_of, tmp_path, more, seeds
+):
+    """They wait with every seed; with a trial of the baseline, too, in the second round."""
+    words = ("--num-seeds", "3", "chunking.stride=8")
+    few = plan_of(*words, "chunking.window=16,24")
+    player = Player(tmp_path / "grid", few, good_small_windows)
+    player.play()
+    player.plan = plan_of(*words, "chunking.window=16,24,32", *more)
+    finished = [cell.cell for cell in player.plan.cells if cell in few.cells]
+    for _ in range(2):
+        search = player.begin()
+        run(0.01, search=search, spent=36.0)
+        note_held_back(search)
+        told = described(search)
+        assert [one["cell"] for one in told["cells"]] == finished
+        assert told["seeds"] == seeds and told["baseline"] == finished[0]
+        assert {one["cell"] for one in told["search"].get("standings", ())} <= {*finished}
+        baseline = player.records.trial_folder(f"{finished[0]}-seed2")
+        shutil.rmtree(baseline, ignore_errors=True)
+
+
+def test_proposed_configurations_that_wait_with_a_seed_are_reported_without_it(
+    run, plan_of, tmp_path
+):
+    words = ("--search", "tpe", "--num-configs", "3", *SIX)
+    player = Player(tmp_path / "tpe", plan_of("--num-seeds", "1", *words), good_small_windows)
+    first = player.play()
+    player.plan = plan_of("--num-seeds", "3", *words)
+    search = player.begin()
+    run(0.01, search=search, spent=36.0)
+    note_held_back(search)
+    told = described(search)
+    assert told["seeds"] == [1] and told["search"]["proposed"] == 3
+    assert [one["cell"] for one in told["cells"]] == [cell.cell for cell in first.plan.cells]
 
 
 def test_the_reason_of_an_early_end_is_noted_where_the_search_fails_to_say_more(
