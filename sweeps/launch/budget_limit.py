@@ -1,12 +1,12 @@
 """A search under a budget: a block of trials that would exceed it does not start.
 
 A block, defined by the search, is all cells with one seed of a grid, or all seeds of a proposed
-configuration. A block that has started is finished, so that its trials can be compared. GPU-hours
-are those of all commands on a sweep.
+configuration. A block that has started is finished, if need be by the next command, so that its
+trials can be compared. GPU-hours are those of all commands on a sweep.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,7 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.search.search import Block, Limit, Search
 from sweeps.store.records import State
-from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.sweep_file import described, update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.terminal.text import say
 
@@ -34,17 +34,22 @@ def limit_to_budget(
     `budget` of its `sweep.json`. `known` is its forecast, measured otherwise. If it `refuses`,
     raises `BadInput` where no block fits."""
     hours = options.max_gpu_hours
-    if hours is None or search.complete:
+    if hours is None:
         return {}
+    # Also those that a race no longer wants.
+    own = [states[trial.name] for trial in search.plan.trials() if trial.name in states]
+    file = described(search.records)
+    before = file.budget if file else {}
+    if search.complete and (before or not any(state.attempts for state in own)):
+        return {**before, "hours": hours} if before else {}  # the test sets have what is left
     if known is None:
         say("measuring the cost of a trial on this device")
         known = forecast(search.plan, options)
-    own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
     spent = sum(state.slot_seconds(known.num_workers) for state in own)
-    limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
+    real, begun = real_seconds(own, known), before.get("begun", ())
+    limit = BudgetLimit(search, hours, known, spent, real, begun)
     limit.decide_first_block(refuses=refuses)
-    workers = known.num_workers
-    return {"hours": hours, "unit": known.unit, "units": known.units, "workers": workers}
+    return limit.described
 
 
 def note_held_back(search: Search) -> str:
@@ -79,7 +84,8 @@ class _Launched:
 
 
 class BudgetLimit(Limit):
-    """Holds back the blocks of a search which would not end within the budget."""
+    """Holds back the blocks of a search which would not end within the budget. `begun` are the
+    trials of begun blocks that may still have to start."""
 
     by_seed = True
 
@@ -90,10 +96,13 @@ class BudgetLimit(Limit):
         known: Forecast,
         spent: float = 0.0,
         real: Sequence[tuple[TrialEstimate, float]] = (),
+        begun: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.search, self.hours, self.known, self.clock = search, hours, known, clock
-        self.admitted: set[str] = set()
+        # Of the blocks that an earlier command has begun, which may have been killed.
+        self.admitted: set[str] = {*begun} & {trial.name for trial in search.unstarted}
+        self._begun = frozenset(self.admitted)  # as `sweep.json` has them
         self._running: dict[str, _Launched] = {}
         self._real = list(real)
         self._used = spent  # seconds of slots
@@ -105,15 +114,27 @@ class BudgetLimit(Limit):
         """Holds back the first block if it does not fit; if this `refuses`, raises `BadInput` for a
         budget in which no block fits and of which no command has spent anything."""
         ahead = self.search.unstarted
-        if ahead and not self.admits(ahead[0]) and refuses and not self._used:
+        admits = not ahead or self.admits(ahead[0]) or bool(self.admitted)
+        if refuses and not admits and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The `budget` of `sweep.json`."""
+        known = self.known
+        facts = {"hours": self.hours, "unit": known.unit, "units": known.units}
+        return facts | {"workers": known.num_workers, "begun": sorted(self._begun)}
 
     def launched(self, trial: Trial) -> None:
         """Counts a trial, and no time: it may wait for a node."""
         self._running[trial.name] = _Launched(self._estimate(trial))
 
     def started(self, trial: Trial, workers: int = 1) -> None:
-        """Notes when a process of a trial starts, and on how much of a slot."""
+        """Notes when a process of a trial starts, and on how much of a slot; and its block in
+        `sweep.json`, so that the next command finishes it."""
+        if trial.name not in self._begun:
+            self._begun = frozenset(self.admitted)
+            update_sweep_file(self.search.records, budget=self.described)
         launched = self._running.setdefault(trial.name, _Launched(self._estimate(trial)))
         launched.since = self.clock() if launched.since is None else launched.since
         launched.share = workers / self.known.num_workers
@@ -125,6 +146,7 @@ class BudgetLimit(Limit):
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""
+        self.admitted.discard(trial.name)
         if launched := self._running.pop(trial.name, None):  # and not in another sweep
             seconds = launched.seconds(self.clock())
             self._used += seconds

@@ -90,7 +90,8 @@ class SweepFile:
     cost_weights: Mapping[str, float] = field(default_factory=dict)
     """{cost: what a unit of it counts in the choice}."""
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
-    budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    """Hours, their unit, units and workers of a slot, and the trials of begun blocks."""
     stopped: str = ""  # the reason for an early end
     auto_precision: Mapping[str, str] = field(default_factory=dict)
     """{cpu or cuda: what `training.precision=auto` is on all nodes, for all commands}."""

@@ -14,8 +14,10 @@ from sweeps.launch.budget_limit import BudgetLimit, limit_to_budget, note_held_b
 from sweeps.launch.sweep import _check_budget, _note_stopped
 from sweeps.plan.description import description_of
 from sweeps.search.search import Listed
-from sweeps.store.records import Records
+from sweeps.store.records import Attempt, Records, State
 from sweeps.store.storage import Storage
+from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0
@@ -108,6 +110,7 @@ def test_what_running_trials_may_still_take_is_counted_at_its_upper_end(plan, re
 def test_an_attempt_counts_by_its_share_of_the_workers_of_a_slot(plan, records):
     now = [NOW]
     search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
     known = replace(known_costs(plan), num_workers=4, units=4.0)
     limit = BudgetLimit(search, 1.0, known, clock=lambda: now[0])
     trial = search.next()
@@ -137,6 +140,73 @@ def test_what_earlier_commands_have_spent_counts(run):
     assert seeds_of(ran) == [1, 1] and search.limit.held_back
     ran, search, _ = run(0.06, spent=200.0)
     assert ran == [] and search.over and "0.00444 of 0.06 are left" in search.limit.held_back
+
+
+HOURS = SimpleNamespace(max_gpu_hours=0.09)  # a seed takes .056, up to .068
+
+
+def attempted(name, seconds=0, status=TrialStatus.PLANNED):
+    """A trial after an attempt of this sweep."""
+    own = Attempt(attempt=1, sweep="s", command="c", begun=0, ended=1000 * seconds)
+    facts = {"train_seconds": seconds, "eval_seconds": 0} if status.used else {}
+    return State(name=name, status=status, attempts=(own,), facts=facts)
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_block_that_a_killed_command_has_started_is_finished(plan_of, tmp_path, started):
+    words = ("--seeds", "1,2", "chunking.stride=8")
+    player = Player(tmp_path, plan_of("chunking.window=16", *words), good_small_windows)
+    costs = known_costs(player.plan)
+    search = player.begin()
+    limit_to_budget(search, HOURS, {}, costs)
+    first, other = search.next(), search.unstarted[0]
+    if started:
+        search.limit.started(first)
+    leave(player.records, first, 0.5)  # after 250 s, and the driver is killed
+    states = {first.name: attempted(first.name, 250)}
+    for _ in range(2):  # also where that is killed before it has begun
+        resumed = player.begin()
+        budget = limit_to_budget(resumed, HOURS, states, costs)
+        update_sweep_file(player.records, budget=budget)
+        assert [trial.name for trial in resumed.ahead[:1]] == [other.name] * started
+    if not started:
+        return
+    assert resumed.next().name == other.name
+    leave(player.records, other, 0.5)
+    resumed.ended(other, "done")
+    assert resumed.next() is None and "with seed 2" in resumed.limit.held_back
+    # A new cell was not begun with any seed.
+    player.plan = plan_of("chunking.window=16,24", *words)
+    limit_to_budget(wider := player.begin(), HOURS, states, known_costs(player.plan))
+    assert wider.over and wider.unstarted
+
+
+def test_trials_that_a_search_no_longer_wants_have_spent_their_hours(run, plan_of, tmp_path):
+    words = ("--search", "race", "--num-seeds", "5", *SIX)
+    player = Player(tmp_path, plan_of(*words), good_small_windows)
+    search, cell = player.begin(), player.plan.cells[1].cell
+    late = f"{cell}-seed5"
+    assert late not in {trial.name for trial in search.decision.wanted}
+    limit_to_budget(search, SimpleNamespace(max_gpu_hours=1.0), {late: attempted(late, 3000)},
+                    known_costs(player.plan))  # fmt: skip
+    assert search.limit.held_back.endswith("and 0.167 of 1 are left")
+
+
+def test_a_complete_search_has_spent_its_hours(plan, records):
+    """Its test sets have what is left."""
+    description_of(plan, []).write(records)
+    trials = [*plan.trials()]
+    for trial in trials:
+        leave(records, trial, 0.5)
+    states = {trial.name: attempted(trial.name, 90, TrialStatus.DONE) for trial in trials}
+    search = Listed(plan, lambda trial: "done", records).begin()
+    own = State(name=trials[0].name, status=TrialStatus.DONE)  # of another sweep
+    assert limit_to_budget(search, HOURS, {own.name: own}, None) == {}
+    first = limit_to_budget(search, HOURS, states, replace(known_costs(plan), units=4.0))
+    update_sweep_file(records, budget=first)
+    assert search.limit.held_back == ""
+    again = limit_to_budget(search, SimpleNamespace(max_gpu_hours=5.0), states)  # not measured
+    assert again == first | {"hours": 5.0} and again["units"] == 4.0
 
 
 def test_trials_slower_than_foretold_leave_room_for_fewer_blocks(run):

@@ -195,8 +195,11 @@ def test_a_set_that_exceeds_the_budget_waits_for_a_larger_one(
     monkeypatch.setattr(budget_limit, "forecast", forecast)
     monkeypatch.setattr(sweep, "forecast", forecast)
     run_local(tmp_path / "r", *words, "--max-gpu-hours", "1", "--dry-run")
-    text = run_local(tmp_path / "r", *words, "--max-gpu-hours", "1", code=4).text
-    assert "4 of 4 planned trials did not start: 2 trials with seed 1 need about 20" in text
+    for _ in range(2):  # a resumed command has no more
+        text = run_local(tmp_path / "r", *words, "--max-gpu-hours", "1", code=4).text
+        assert "4 of 4 planned trials did not start: 2 trials with seed 1 need about 20" in text
+        assert read_sweep_file(folder).budget["units"] == 1.0
+        assert read_sweep_file(on_set(folder, "marsh")).budget["hours"] < 1.0
     trained = [*by_label(folder).values()]
     assert len(trained) == 4
     assert all((trial / "weights.safetensors").exists() for trial in trained)

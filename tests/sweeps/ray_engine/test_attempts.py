@@ -13,6 +13,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, Leaves, end_of
 from sweeps.forecast.forecast import TrialEstimate
 from sweeps.launch.budget_limit import BudgetLimit
+from sweeps.plan.description import description_of
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
 from sweeps.ray_engine.nodes import CheckpointLoad, Unfit
@@ -132,7 +133,8 @@ def test_the_wait_after_a_lost_attempt_costs_no_budget_whatever_lost_it(
     monkeypatch.setattr(records, "_now", lambda: int(1000 * now[0]))
     one = TrialEstimate(60.0, tokens=0.0, peak_bytes=0)
     trials = {cell.cell: one for cell in events.search.plan.cells}
-    known = SimpleNamespace(trials=trials, units=1.0, num_workers=1)
+    known = SimpleNamespace(trials=trials, unit="core", units=1.0, num_workers=1)
+    description_of(events.search.plan, []).write(events.records)
     limit = BudgetLimit(events.search, 10.0, known, clock=lambda: now[0])
     trial = begin(attempts, "a")
     now[0] += 60.0
