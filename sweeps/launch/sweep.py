@@ -583,12 +583,12 @@ def _report(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
 
 def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options) -> None:
     """Runs the trials that the search selects, to the end of the search."""
+    known.weights.take_in(known.states.values())
+    known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     if search.over:
         if search.complete:
             say("nothing to launch: all trials have ended")
         return
-    known.weights.take_in(known.states.values())
-    known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     # A debugger needs the terminal; `ray submit` has another one.
     in_place = options.engine == "ray" and not cluster_file() and is_live_terminal()
     live = NotebookText() if in_notebook() else LiveText() if in_place else None

@@ -206,6 +206,10 @@ def test_a_set_that_exceeds_the_budget_waits_for_a_larger_one(
     with redirect_stdout(io.StringIO()) as out:
         assert main(["status", str(folder)]) == 0
     assert "marsh: 4 waiting" in out.getvalue()
+    shutil.copytree(tmp_path / "r", tmp_path / "given up")
+    given_up = run_local(tmp_path / "given up", *words[:-2]).folder
+    kept = [(trial / "weights.safetensors").exists() for trial in by_label(given_up).values()]
+    assert sum(kept) == 2  # nothing is launched, and the set needs them no more
     run_local(tmp_path / "r", *words, "--max-gpu-hours", "100")
     assert all(len([*trial.glob("attempt-*")]) == 1 for trial in trained)
     assert sum((trial / "weights.safetensors").exists() for trial in trained) == 2
