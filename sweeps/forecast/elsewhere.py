@@ -59,10 +59,11 @@ def shape_of(folder: Path) -> EncoderShape | None:
     return EncoderShape(layers, size, float(sum(p.numel() for p in model.parameters()) - tables))
 
 
-def modelled(plan: Plan, machines: Machines, options: Options) -> Forecast:
-    """The forecast of a plan on these GPUs; no estimate for cells without an encoder."""
+def modelled(plan: Plan, machines: Machines, options: Options, num_ended: int = 0) -> Forecast:
+    """The forecast of a plan, of which so many trials have ended, on these GPUs; no estimate for
+    cells without an encoder."""
     unread = unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
-    resources = _resources(machines, options, plan.max_trials)
+    resources = _resources(machines, options, plan.max_trials - num_ended)
     workers = resources.num_workers
     trials = {
         cell.cell: estimate

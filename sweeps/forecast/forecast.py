@@ -166,8 +166,9 @@ class Forecast:
         return low, middle, high
 
 
-def forecast(plan: Plan, options: Options) -> Forecast:
-    """Measure and estimate; raises `BadInput` where a trial does not fit the device."""
+def forecast(plan: Plan, options: Options, num_ended: int = 0) -> Forecast:
+    """Measure and estimate a plan of which so many trials have ended; raises `BadInput` where a
+    trial does not fit the device."""
     age, start = time.process_time(), time.perf_counter()
     by_speed: dict[tuple[object, ...], list[PlannedCell]] = {}
     for cell in plan.cells:
@@ -177,7 +178,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     groups = by_speed.values()
     # The largest of a kind: if it fits into memory, all of the kind do.
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    resources, measured = _measure(largest, options, plan.max_trials)
+    resources, measured = _measure(largest, options, plan.max_trials - num_ended)
     workers = resources.num_workers
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)

@@ -44,7 +44,7 @@ def limit_to_budget(
         return {**before, "hours": hours} if before else {}  # the test sets have what is left
     if known is None:
         say("measuring the cost of a trial on this device")
-        known = forecast(search.plan, options)
+        known = forecast(search.plan, options, search.num_ended)
     spent = sum(state.slot_seconds(known.num_workers) for state in own)
     real, begun = real_seconds(own, known), before.get("begun", ())
     limit = BudgetLimit(search, hours, known, spent, real, begun)

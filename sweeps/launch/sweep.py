@@ -516,20 +516,31 @@ def _dry(plan: Plan, known: "Known", options: Options) -> DryRun:
     missing = tuple(trial for trial in plan.trials() if not known.status(trial))
     if not missing:
         return DryRun(plan, (), (), calibrate([]))
+    costs = _costs(plan, options, plan.num_trials - len(missing))
     if options.machines:
-        costs = tuple(modelled(plan, own, options) for own in options.machines)
         return DryRun(plan, missing, costs, calibrate([]), options.machines)
-    costs = (forecast(plan, options),)
     return DryRun(plan, missing, costs, calibrate(real_seconds(known.states.values(), costs[0])))
 
 
-def _check_budget(plan: Plan, known: "Known", options: Options, costs: Iterable[Forecast]) -> None:
-    """Raises `BadInput` for a budget that the run would refuse; writes nothing."""
-    for own in costs if options.max_gpu_hours is not None else ():
-        search = make_search(plan, known.status, known.records)
-        search.writes = False
-        known.read(trial.name for trial in search.plan.trials())
-        limit_to_budget(search.begin(), options, known.states, own)
+def _costs(plan: Plan, options: Options, num_ended: int) -> tuple[Forecast, ...]:
+    """The forecasts of a plan here, or on the machines of --for."""
+    if options.machines:
+        return tuple(modelled(plan, own, options, num_ended) for own in options.machines)
+    return (forecast(plan, options, num_ended),)
+
+
+def _check_budget(plan: Plan, known: "Known", options: Options, costs: Sequence[Forecast]) -> None:
+    """Raises `BadInput` for a budget that the run would refuse; writes nothing. `costs` are those
+    of the plan, none where its trials have ended."""
+    if options.max_gpu_hours is None:
+        return
+    search = make_search(plan, known.status, known.records)
+    search.writes = False
+    known.read(trial.name for trial in search.plan.trials())
+    if search.begin().complete:
+        return
+    for own in costs or _costs(search.plan, options, search.num_ended):
+        limit_to_budget(search, options, known.states, own)
 
 
 def _prepare(plan: Plan, options: Options) -> None:

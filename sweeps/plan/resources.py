@@ -57,9 +57,11 @@ class Resources:
         return sum(workers_on(node, self.needs | cores) for node in nodes)
 
     def estimated(self, nodes: Sequence[Node], num_trials: int) -> "Resources":
-        """What a plan of so many trials is estimated with: for a range, as many workers as these
-        nodes hold for each. More trials than slots have the fewest, as each has while many wait."""
-        number = min(self.workers(nodes) // max(1, num_trials), self.num_workers)
+        """What so many trials are estimated with: for a range, as many workers as these nodes hold
+        for each that runs at a time. More trials than slots have the fewest, as each has while many
+        wait."""
+        at_once = max(1, min(num_trials, self.max_slots or num_trials))
+        number = min(self.workers(nodes) // at_once, self.num_workers)
         if not self.min_workers or number <= self.min_workers:
             return replace(self, num_workers=self.least, min_workers=0)
         fit = replace(self, min_workers=number).fit(nodes)

@@ -149,6 +149,11 @@ class Search(ABC):
         return self._status[trial.name]
 
     @property
+    def num_ended(self) -> int:
+        """The trials of the plan so far that have ended."""
+        return sum(self.status(trial) is not None for trial in self.plan.trials())
+
+    @property
     def unstarted(self) -> tuple[Trial, ...]:
         """Wanted trials that were not launched and have not ended."""
         return tuple(self._waiting.values())

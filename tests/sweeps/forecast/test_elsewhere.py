@@ -98,7 +98,7 @@ def test_a_range_of_workers_is_estimated_with_those_that_each_trial_has_room_for
         (["--num-workers", "1-4"], 100, 1, 8),
         (["--num-workers", "1-4"], 3, 2, 4),
         (["--num-workers", "1-4"], 1, 4, 2),
-        (["--num-workers", "1-4", "--max-slots", "3"], 100, 1, 3),
+        (["--num-workers", "1-4", "--max-slots", "3"], 100, 2, 3),
         (["--accelerator", "H100"], 100, 1, 8),  # which Ray alone knows to be here
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
+from sweeps.launch import budget_limit, sweep
 from sweeps.launch.budget_limit import BudgetLimit, limit_to_budget, note_held_back
 from sweeps.launch.sweep import _check_budget, _note_stopped
 from sweeps.plan.description import description_of
@@ -253,6 +254,35 @@ def test_a_dry_run_refuses_the_budgets_that_the_run_refuses_and_writes_nothing(
         run = refusal(lambda own=options: limit_to_budget(player.begin(), own, {}, costs))
         assert dry == run and bool(run) == (trials < least)
         before = sorted(tmp_path.rglob("*"))  # with the proposals of the run
+
+
+def test_a_dry_run_checks_the_proposals_of_a_plan_whose_trials_have_ended(
+    plan_of, tmp_path, monkeypatch
+):
+    words = ("--num-seeds", "2", "--search", "tpe", "--num-configs", "2", *SIX)
+    player = Player(tmp_path, plan_of(*words), good_small_windows)
+    for trial in player.plan.trials():  # the baseline, reused
+        leave(player.records, trial, 0.5)
+    asked = []
+
+    def measured(plan, options, num_ended):
+        asked.append((plan.max_trials, num_ended))
+        return known_costs(plan)
+
+    monkeypatch.setattr(sweep, "forecast", measured)
+    monkeypatch.setattr(budget_limit, "forecast", measured)
+    known = SimpleNamespace(
+        status=lambda trial: player.status(trial.name), records=player.records, states={}, read=list
+    )
+    before = sorted(tmp_path.rglob("*"))
+    for trials, refused in ((1.9, True), (2.1, False)):
+        options = SimpleNamespace(max_gpu_hours=trials * 121.7 / 3600, machines=())
+        dry = refusal(lambda own=options: _check_budget(player.plan, known, own, ()))
+        assert sorted(tmp_path.rglob("*")) == before
+        run = refusal(lambda own=options: limit_to_budget(player.begin(), own, {}))
+        assert dry == run and bool(run) == refused
+        before = sorted(tmp_path.rglob("*"))
+    assert asked == [(6, 2)] * 4  # what is to run is what a range of workers is estimated for
 
 
 def described(search):

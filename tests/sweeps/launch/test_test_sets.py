@@ -186,7 +186,7 @@ def test_a_set_that_exceeds_the_budget_waits_for_a_larger_one(
     words = (*SETTINGS[2:], "--num-seeds", "2", "--test-on", f"{sets[0]}")
     folder = tmp_path / "r" / "window_stride" / "woods"
 
-    def forecast(plan, options):
+    def forecast(plan, options, num_ended):
         """A second to train a model, ten hours to rank a set by one."""
         each = 36000.0 if plan.experiment.test_set else 1.0
         trials = {cell.cell: TrialEstimate(each, 0.0, 0) for cell in plan.cells}
