@@ -122,6 +122,8 @@ class RaceSearch(FreeOrder):
         super().ended(trial, status)
         verdicts = self.race().verdicts
         self._announced = len(verdicts)
+        if verdicts[announced:] or status not in USED:
+            self.describe()  # at once: `status` and the report of a killed sweep read who has left
         for verdict in verdicts[announced:]:
             eliminated = ", ".join(self.competitors[name].label for name in verdict.leaves)
             leader = self.competitors[verdict.leader].label

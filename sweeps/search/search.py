@@ -27,8 +27,9 @@ from sweeps.store.trial_status import USED
 from sweeps.terminal.text import numbered
 
 WRITING = 0.05
-"""The share of a driver's time that writing `sweep.json` takes at most while trials run: of
-thousands of cells it takes seconds."""
+"""The share of a driver's time that writing the standings of `sweep.json` and the studies of
+Optuna takes at most while trials run: of thousands of cells it takes seconds. New cells and the
+verdicts of a race are written at once."""
 
 StatusOf = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""
@@ -278,9 +279,10 @@ class Search(ABC):
         of them if that takes no more than its share of the time. Called at every end and every
         report of a trial. A killed driver may leave it unwritten: the next one decides by the
         ended trials, and writes the same."""
-        new_cells = self.plan.cells is not self._cells_described
-        if self._news and (new_cells or time.monotonic() >= self._describe_at):
+        if self._news and time.monotonic() >= self._describe_at:
             self.describe()
+        elif facts := self._new_cells():
+            update_sweep_file(self.records, **facts)
 
     def describe(self) -> None:
         """Writes what is new to `sweep.json`, for `status` and the report."""
@@ -291,16 +293,20 @@ class Search(ABC):
 
     def write_description(self) -> None:
         """Writes the decisions so far, and the cells of the plan if there are new ones."""
-        facts, found = dict[str, Any](), dict(self.described())
+        facts, found = self._new_cells(), dict(self.described())
         if found != self._described:
             facts["search"] = self._described = found
-        if self.plan.cells is not self._cells_described:
-            self._cells_described = self.plan.cells
-            planned = read_sweep_file(self.records).trials
-            named = (*planned, *(trial.name for trial in self.plan.trials()))
-            facts |= described_cells(self.plan) | {"trials": tuple(dict.fromkeys(named))}
         if facts:
             update_sweep_file(self.records, **facts)
+
+    def _new_cells(self) -> dict[str, Any]:
+        """What `sweep.json` lacks of the cells of the plan."""
+        if self.plan.cells is self._cells_described:
+            return {}
+        self._cells_described = self.plan.cells
+        planned = read_sweep_file(self.records).trials
+        named = (*planned, *(trial.name for trial in self.plan.trials()))
+        return described_cells(self.plan) | {"trials": tuple(dict.fromkeys(named))}
 
 
 EARLY = 2.0

@@ -25,6 +25,7 @@ from sweeps.plan.search_options import SearchOutcome
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search import search as search_module
 from sweeps.search import study as study_module
+from sweeps.search.proposing import ProposingSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import WRITING, Decision, Listed, Search, search_class
 from sweeps.search.study import Proposal, importance, propose
@@ -193,6 +194,49 @@ def test_describing_a_search_takes_a_share_of_the_time_and_leaves_nothing_out(
     search = player.play(slots=2)
     assert 2 <= len(written) <= 2 + len(player.launched) * WRITING
     assert ["cells" in facts for facts in written] == [True] + [False] * (len(written) - 1)
+    assert read_sweep_file(player.records).search == search.described()
+
+
+def test_whom_a_race_eliminates_is_written_at_once(race_plan, tmp_path, monkeypatch):
+    """A driver that is killed at any end has told of them, however slowly it writes."""
+    monkeypatch.setattr(search_module, "WRITING", 1e-9)
+    player = Player(tmp_path, race_plan, good_small_windows, **spoiled(race_plan))
+    left = set[str]()
+    ended = RaceSearch.ended
+
+    def told(search: RaceSearch, trial: Trial, status: str) -> None:
+        ended(search, trial, status)
+        left.update(search.eliminated)
+        assert search.eliminated == {*read_sweep_file(player.records).eliminated}
+
+    monkeypatch.setattr(RaceSearch, "ended", told)
+    player.begin().describe()
+    player.play(slots=2)
+    assert len(left) > 1
+
+
+def test_new_cells_are_written_at_once_and_their_study_in_time(plan_of, tmp_path, monkeypatch):
+    words = ("chunking.window=16,24,32,40", "chunking.stride=4,6,8,10")
+    plan = plan_of("--num-seeds", "1", "--search", "tpe", "--num-configs", "16", *words)
+    player = Player(tmp_path, plan, good_small_windows)
+    seconds, studies = itertools.count(), list[int]()  # one for each look
+    launch, write = ProposingSearch.next, ProposingSearch.write_description
+
+    def launched(search: ProposingSearch, slots: int = 1) -> Trial | None:
+        trial = launch(search, slots)
+        assert trial is None or trial.name in read_sweep_file(player.records).trials
+        return trial
+
+    def written(search: ProposingSearch) -> None:
+        studies.append(len(search.plan.cells))
+        write(search)
+
+    monkeypatch.setattr(search_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(ProposingSearch, "next", launched)
+    monkeypatch.setattr(ProposingSearch, "write_description", written)
+    player.begin().describe()  # as before the first trial
+    search = player.play()
+    assert len(player.launched) == 17 and len(studies) <= 4
     assert read_sweep_file(player.records).search == search.described()
 
 
