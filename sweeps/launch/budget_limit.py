@@ -46,8 +46,10 @@ def limit_to_budget(
         say("measuring the cost of a trial on this device")
         known = forecast(search.plan, options, search.num_ended)
     spent = sum(state.slot_seconds(known.num_workers) for state in own)
-    real, begun = real_seconds(own, known), before.get("begun", ())
-    limit = BudgetLimit(search, hours, known, spent, real, begun)
+    # One that has ended begins a new block where it runs again.
+    waits = {name for name, state in states.items() if state.status.waits}
+    begun = [name for name in before.get("begun", ()) if name in waits or name not in states]
+    limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known), begun)
     limit.decide_first_block(refuses=refuses)
     return limit.described
 

@@ -210,14 +210,15 @@ def _test(
     codes, hours = [code], hours_spent(records, plan)
     states = records.states(trial.name for trial in plan.trials())
     finished = {name for name, state in states.items() if state.status.used}
-    for one in tested_by(plan, records, options, finished):
+    sets = tested_by(plan, records, options, finished)
+    for one in sets:
         say(f"\n{test_set_line(one)}")
         left = options.max_gpu_hours and max(0.0, options.max_gpu_hours - hours)
         own = replace(options, max_gpu_hours=left, seeds=one.plan.seeds)
         with only_driver(one.records):
             codes.append(engine(one.plan, one.records, own, trained=records)[0])
         hours += hours_spent(one.records, one.plan)
-    if OUT_OF_BUDGET not in codes:  # else a larger budget needs them
+    if not untested(sets):
         release_weights(plan, records, options)
     report = _report(plan, records, verbose=options.verbose)
     if report and report.text_of_sets:
@@ -281,7 +282,8 @@ def _run_engine(
     sync = our_command("sync", records.uri, *_with_secrets(tracking_uri))
     thread = MlflowThread(records, tracking_uri, experiment)
     with copied_to_mlflow(thread, rest=f"This command sends the rest: {sync}") as mlflow:
-        _launch(search, known, mlflow, options)
+        gives_up = bool(before and before.test_sets) and not tested
+        _launch(search, known, mlflow, options, gives_up=gives_up)
         for name in known.damaged:  # the report needs sound files or none
             records.drop_damaged(name)
         states = _ended(search, known, options)
@@ -592,10 +594,14 @@ def _report(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
     return report
 
 
-def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options) -> None:
-    """Runs the trials that the search selects, to the end of the search."""
-    known.weights.take_in(known.states.values())
-    known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
+def _launch(
+    search: Search, known: Known, mlflow: MlflowThread, options: Options, *, gives_up: bool
+) -> None:
+    """Runs the trials that the search selects, to the end of the search. Weights that were kept for
+    test sets which this command `gives_up` go; other sweeps may need those of the same trials."""
+    if gives_up or not search.over:
+        known.weights.take_in(known.states.values())
+        known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     if search.over:
         if search.complete:
             say("nothing to launch: all trials have ended")

@@ -142,6 +142,14 @@ class ProposingSearch(Search):
             self.records.storage.write(self.records.path(file.name), file)
             self._shown = ended
 
+    def _new_cells(self) -> dict[str, Any]:
+        """With the number of proposals, which these are."""
+        facts = super()._new_cells()
+        if facts and self._described is not None:
+            numbers = {"over": self.decision.final, "proposed": len(self._points)}
+            facts["search"] = self._described = {**self._described, **numbers}
+        return facts
+
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
         cells = self._comparable_cells()

@@ -229,7 +229,7 @@ class Search(ABC):
         if begun & known:
             return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
         # New cells wait with every seed.
-        cells = self._comparable_cells()
+        cells = self._comparable_cells(least=2)
         used, search = self._seeds_used(cells), dict(self.described())
         if "standings" in search:
             names = {cell.cell for cell in cells}
@@ -248,13 +248,13 @@ class Search(ABC):
         names = {cell.cell for cell in cells}
         return {trial.seed for trial in self._used() if trial.cell.cell in names}
 
-    def _comparable_cells(self) -> tuple[PlannedCell, ...]:
-        """The cells of which no trial waits. Where nothing could be compared with the baseline,
-        it and the cells with a finished trial."""
+    def _comparable_cells(self, least: int = 1) -> tuple[PlannedCell, ...]:
+        """The cells of which no trial waits. Where these are without the baseline or fewer than
+        `least`, the baseline and the cells with a finished trial."""
         waiting = {trial.cell.cell for trial in self.unstarted}
         whole = tuple(cell for cell in self.plan.cells if cell.cell not in waiting)
         baseline = self.plan.cells[0]
-        if baseline in whole and self._seeds_used(whole):
+        if baseline in whole and len(whole) >= least and self._seeds_used(whole):
             return whole
         used = {trial.cell.cell for trial in self._used()} | {baseline.cell}
         return tuple(cell for cell in self.plan.cells if cell.cell in used)

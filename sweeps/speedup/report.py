@@ -249,7 +249,7 @@ def advice(rows: pd.DataFrame) -> str:
     if len(rows) == 1:
         return "one worker alone: nothing to advise"
     if rows["training_low"].isna().all():
-        return "nothing to advise: one process each gives no interval (--repeats 3)"
+        return "nothing to advise: an interval needs two repeats of each number of workers"
     faster = rows[(rows["num_workers"] == 1) | (rows["training_low"] > 1)]
     best = faster.loc[faster["training_speedup"].idxmax()]
     n, speedup = best["num_workers"], best["training_speedup"]

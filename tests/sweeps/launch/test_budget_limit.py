@@ -176,6 +176,12 @@ def test_a_block_that_a_killed_command_has_started_is_finished(plan_of, tmp_path
     leave(player.records, other, 0.5)
     resumed.ended(other, "done")
     assert resumed.next() is None and "with seed 2" in resumed.limit.held_back
+    update_sweep_file(player.records, budget=resumed.limit.described | {"begun": [other.name]})
+    for ended in (TrialStatus.FAILED, TrialStatus.DONE):  # it would run again, as a new block
+        again = {**states, other.name: attempted(other.name, 250, ended)}
+        search = Listed(player.plan, lambda trial: None, player.records).begin()
+        limit_to_budget(search, HOURS, again, costs)
+        assert search.over and search.unstarted
     # A new cell was not begun with any seed.
     player.plan = plan_of("chunking.window=16,24", *words)
     limit_to_budget(wider := player.begin(), HOURS, states, known_costs(player.plan))

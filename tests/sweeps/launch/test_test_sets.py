@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -210,10 +211,32 @@ def test_a_set_that_exceeds_the_budget_waits_for_a_larger_one(
     given_up = run_local(tmp_path / "given up", *words[:-2]).folder
     kept = [(trial / "weights.safetensors").exists() for trial in by_label(given_up).values()]
     assert sum(kept) == 2  # nothing is launched, and the set needs them no more
+    # Another sweep of the storage with the same trials launches nothing, and has no say in them.
+    other = replace(EXPERIMENT, name="other")
+    assert "nothing to launch" in run_local(tmp_path / "r", *words[:-2], experiment=other).text
     run_local(tmp_path / "r", *words, "--max-gpu-hours", "100")
     assert all(len([*trial.glob("attempt-*")]) == 1 for trial in trained)
     assert sum((trial / "weights.safetensors").exists() for trial in trained) == 2
     assert (on_set(folder, "marsh") / "report" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_a_set_that_was_not_ranked_keeps_the_weights_that_it_needs(
+    sets, run_local, tmp_path, monkeypatch
+):
+    engine, engines = local.run_trials, []
+
+    def broken_on_sets(events, options):
+        engines.append(events)
+        if len(engines) == 1:
+            engine(events, options)
+
+    monkeypatch.setattr(local, "run_trials", broken_on_sets)
+    words = (*SETTINGS[2:], "--num-seeds", "2", "--test-on", f"{sets[0]}")
+    folder = run_local(tmp_path / "r", *words, code=3).folder
+    trained = [*by_label(folder).values()]
+    assert len(trained) == 4 and len(engines) == 2
+    assert all((trial / "weights.safetensors").exists() for trial in trained)
 
 
 @pytest.mark.slow
