@@ -191,8 +191,8 @@ def test_workers_on_unlike_devices_are_named(kinds):
     [
         (((1.0, 1.01), (0.9, 0.91)), "one worker a trial"),
         (((1.0, 1.01), (1.6, 1.61)), "2 workers for a single"),
-        (((1.0, 1.01), (1.6,)), "nothing to advise: one process"),
-        (((1.0,), (0.9,)), "nothing to advise: one process"),
+        (((1.0, 1.01), (1.6,)), "nothing to advise: an interval"),
+        (((1.0,), (0.9,)), "nothing to advise: an interval"),
         (((1.0, 1.01), (1.1, 1.11), (9.0,)), "2 workers for a single"),
         (((1.0, 1.01),), "one worker alone"),
     ],
