@@ -220,7 +220,7 @@ def _parts(rows: pd.DataFrame) -> Table:
             f"{row['num_workers']}",
             _known(row["tokens_per_second"], ",.0f"),
             _known(row["mfu"], ".0%"),
-            _known(1000 * whole, ".3g", " ms"),
+            _known(1000 * whole, ",.0f" if whole >= 0.1 else ".3g", " ms"),
             *(_known(one / whole, ".0%") for one in seconds),
         ]
         if unit:

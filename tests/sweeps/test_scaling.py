@@ -114,7 +114,7 @@ def test_the_second_table_has_the_parts_of_a_step_and_weak_scaling():
     rows = scaling_rows([h100s(1), h100s(1), h100s(2), h100s(2)], weak=weak, **HALVES)
     heading, _, one, two = (line.split() for line in tables_text(rows).splitlines()[-4:])
     assert heading[-4:] == ["all-reduce", "waiting", "weak", "scaling"]
-    assert one[:4] == ["1", "2,000,000", "4%", "1e+03"] and one[5:9] == ["10%", "60%", "10%", "20%"]
+    assert one[:4] == ["1", "2,000,000", "4%", "1,000"] and one[5:9] == ["10%", "60%", "10%", "20%"]
     assert (one[-1], two[9]) == ("—", "90%")
     assert 0 < rows["weak_low"][1] < 0.9 < rows["weak_high"][1]
     assert len(tables(rows)) == 2 and len(tables(scaling_rows([ONE, FOUR]))) == 1
