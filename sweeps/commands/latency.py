@@ -18,7 +18,7 @@ from sweeps.systems.summary import cells_of
 from sweeps.systems.system import System
 from sweeps.terminal.command_line import Parser, check_writable
 from sweeps.terminal.notation import number
-from sweeps.terminal.text import numbered, say
+from sweeps.terminal.text import milliseconds, numbered, say
 
 if TYPE_CHECKING:
     from sweeps.forecast.latency import Latency
@@ -105,8 +105,8 @@ def latency_table(sweep: Sweep, timed: Sequence[TimedSystem], threads: int) -> T
         (
             one.row.label,
             number(one.row.mean(sweep.primary), sweep.digits),
-            f"{one.latency.ms_per_document:,.3g}",
-            *(f"{ms:,.3g}" for ms in one.latency.ms_per_query),
+            milliseconds(one.latency.ms_per_document),
+            *map(milliseconds, one.latency.ms_per_query),
             f"{one.latency.tokens_per_query:,.0f}",
             f"{one.latency.peak_bytes / MEBIBYTE:,.0f}",
         )

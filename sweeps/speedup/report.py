@@ -29,7 +29,7 @@ from sweeps.report.drawing import (
 from sweeps.report.html import Section, render
 from sweeps.report.table import Table, table, terminal_lines
 from sweeps.store.records import Records
-from sweeps.terminal.text import numbered
+from sweeps.terminal.text import milliseconds, numbered
 
 WEAK = ("weak_efficiency", "weak_low", "weak_high")
 RATIOS = (
@@ -220,7 +220,7 @@ def _parts(rows: pd.DataFrame) -> Table:
             f"{row['num_workers']}",
             _known(row["tokens_per_second"], ",.0f"),
             _known(row["mfu"], ".0%"),
-            _known(1000 * whole, ",.0f" if whole >= 0.1 else ".3g", " ms"),
+            "—" if math.isnan(whole) else f"{milliseconds(1000 * whole)} ms",
             *(_known(one / whole, ".0%") for one in seconds),
         ]
         if unit:
@@ -233,8 +233,8 @@ def _parts(rows: pd.DataFrame) -> Table:
     return table(heading, lines, "r" * len(heading), title="What a step is made of")
 
 
-def _known(value: float, form: str, unit: str = "") -> str:
-    return "—" if math.isnan(value) else f"{value:{form}}{unit}"
+def _known(value: float, form: str) -> str:
+    return "—" if math.isnan(value) else f"{value:{form}}"
 
 
 def _known_interval(value: float, low: float, high: float) -> str:

@@ -165,6 +165,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
 
 
+def milliseconds(ms: float) -> str:
+    """`0.45`, `10.1`, `1,280`: three digits, and no exponent."""
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
 def about(seconds: float) -> str:
     """A duration rounded for a forecast: `40 s`, `4 min`, `2 h 5 min`."""
     return duration(seconds if seconds < 90 else 60 * round(seconds / 60))

@@ -2,7 +2,16 @@
 
 import pytest
 
-from sweeps.terminal.text import about, clock, count, duration, numbered, shortened, wrapped
+from sweeps.terminal.text import (
+    about,
+    clock,
+    count,
+    duration,
+    milliseconds,
+    numbered,
+    shortened,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,11 @@ def test_further_lines_stand_below_the_text(monkeypatch):
     first, second = wrapped("trials      " + "word " * 20).splitlines()
     assert first.startswith("trials      word") and second.startswith(" " * 12 + "word")
     assert wrapped("[1/2] " + "word " * 20, 6).splitlines()[1].startswith(" " * 6 + "word")
+
+
+def test_milliseconds_have_three_digits_and_no_exponent():
+    found = [milliseconds(ms) for ms in (0.4512, 10.06, 99.74, 100.4, 1284.2)]
+    assert found == ["0.451", "10.1", "99.7", "100", "1,284"]
 
 
 @pytest.mark.parametrize(
