@@ -289,11 +289,8 @@ class Task:
     def workers(self, first: "Task") -> str:
         """Its workers, and its batch where that is not the one of `first`."""
         batch, text = self.config.training.batch_size, numbered(self.group.num_workers, "worker")
-        return (
-            text
-            if batch == first.config.training.batch_size
-            else f"{text} with {batch} groups a step"
-        )
+        same = batch == first.config.training.batch_size
+        return text if same else f"{text} with {batch} groups a step"
 
     def weak(self) -> "Task":
         """The same with a batch for each worker."""

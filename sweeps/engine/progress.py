@@ -98,7 +98,7 @@ class Screen:
         self._draw()
 
     def waits(self, trial: Trial, what: str) -> None:
-        """A trial that was launched waits for something, or does it."""
+        """What a launched trial waits for, or does."""
         self.running[trial.name] = what
         self._changed[trial.name] = trial
 

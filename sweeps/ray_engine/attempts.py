@@ -87,8 +87,8 @@ class _Growth:
 
     patience: int = 1  # times `GROW_SECONDS` before it leaves for room
     left_with: int = 0  # workers, when it left for more; 0 once it has begun again
-    at_most: int = MOST_WORKERS  # it has got none of more
-    begun: bool = False
+    at_most: int = MOST_WORKERS  # of a next group: a larger one got no workers
+    begun: bool = False  # an attempt of it, by this command
 
 
 class Attempts:
@@ -229,8 +229,8 @@ class Attempts:
         return unfit
 
     def _note_fault(self, trial: Trial, node: str, kind: FailureKind) -> None:
-        """Leaves a node out where several trials have failed since one has ended: by a fault of
-        any kind that another node may not have, or where trials have ended, of a device."""
+        """Leaves a node out once several trials in a row have failed on it. Where a trial has ended
+        before, only faults of a device count: the others may be due to the trials."""
         self._failed_on.setdefault(trial.name, set()).add(node)
         if kind != "device" and node in self._proved:
             return

@@ -92,7 +92,6 @@ class Search(ABC):
         self.decision = Decision((), final=False)
         self._waiting: dict[str, Trial] = {}  # wanted, not launched and not ended, in their order
         self._cost_waiting = 0.0
-        self._seconds: dict[str, list[float]] = {}  # {cell: of trials that have ended}
         self._described: Mapping[str, Any] | None = None  # the search, as `sweep.json` has it
         self._cells_described: tuple[PlannedCell, ...] | None = None
         self._news = True  # since it was written
@@ -270,9 +269,8 @@ class Search(ABC):
         self._news = True
         self.describe_in_time()
 
-    def measured(self, trial: Trial, seconds: float) -> None:
+    def measured(self, trial: Trial, seconds: float) -> None:  # noqa: B027 - few searches ask
         """A trial ends that took so many seconds of its workers in all."""
-        self._seconds.setdefault(trial.cell.cell, []).append(seconds)
 
     def describe_in_time(self) -> None:
         """Writes what is new to `sweep.json`: cells at once, as their trials start; what is known
@@ -323,7 +321,8 @@ class FreeOrder(Search):
 
     def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
-        self._speed: list[tuple[float, float]] = []  # (seconds, costs) of all of them
+        self._seconds: dict[str, list[float]] = {}  # {cell: of trials that have ended}
+        self._speed: list[tuple[float, float]] = []  # (seconds, cost) of each of them
         self._lengths: dict[str, float] = {}  # {cell: by which its trials are sorted}
         self._sort_at = 0  # the ends after which they are sorted again
 
@@ -342,14 +341,14 @@ class FreeOrder(Search):
 
     def measured(self, trial: Trial, seconds: float) -> None:
         """Those that wait are sorted by it."""
-        super().measured(trial, seconds)
+        self._seconds.setdefault(trial.cell.cell, []).append(seconds)
         self._speed.append((seconds, trial.cost))
         if len(self._speed) >= self._sort_at:
             self._sort()
 
     def _sort(self) -> None:
-        """Sorts what waits; again once a tenth more has ended, so that all sorting together costs
-        as much as a few."""
+        """Sorts what waits. It is sorted again once a tenth more has ended, so that the work of an
+        end does not grow with the plan."""
         self._sort_at = len(self._speed) + 1 + len(self._speed) // 10
         seconds, costs = map(sum, zip(*self._speed, strict=True)) if self._speed else (1.0, 1.0)
         self._lengths = {

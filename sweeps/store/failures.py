@@ -102,9 +102,9 @@ class Failures:
         self._steps: dict[str, int] = {}
 
     def count(self, trial: str, kind: FailureKind, step: int = 0) -> bool:
-        """Counts a failure; returns True if the trial is retried. One that a lost node meets at a
-        later `step` than the ones before gets all its retries again: machines that are there for
-        half an hour do not end a trial of a day."""
+        """Counts a failure; returns True if the trial is retried. A trial that has reached a later
+        `step` since it last lost a node gets all of its retries again: machines that live for half
+        an hour do not end a trial of a day."""
         if kind == "node lost" and step > self._steps.get(trial, 0):
             self._steps[trial] = step
             del self._of_trial[trial, kind]

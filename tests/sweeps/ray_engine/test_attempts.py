@@ -387,6 +387,22 @@ def test_a_group_has_the_share_of_the_room_that_its_trial_has_of_the_work(
     assert [formed(attempts, tune_id)[1] for tune_id in "abcd"] == [2, 4, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("room", "share", "trials", "at_least", "workers"),
+    [
+        (8, 0.5, 3, 0, 4),  # its share
+        (8, 0.0, 3, 0, 2),  # what no other can take
+        (8, 0.0, 3, 5, 5),  # what it had
+        (8, 1.0, 3, 0, 6),  # less what two others need to start
+        (20, 1.0, 1, 0, 8),  # the most
+        (0, 1.0, 1, 0, 1),  # the fewest
+    ],
+)
+def test_each_term_of_the_size_of_a_group(room, share, trials, at_least, workers):
+    resources = replace(SLOTS, num_workers=8, min_workers=1)
+    assert resources.group(room, share, trials, at_least) == workers
+
+
 def test_groups_leave_no_room_that_no_other_trial_can_take(attempts, nodes_of, monkeypatch):
     all_work_waits(attempts, monkeypatch)
     monkeypatch.setattr(attempts.events.search, "share", lambda trial, beside: 0.0)

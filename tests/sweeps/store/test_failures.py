@@ -48,6 +48,15 @@ def test_every_kind_is_tried_again_as_often_as_its_limit_says(kind):
     assert failures.count("b", kind) == (LIMITS[kind] > 0)
 
 
+@pytest.mark.parametrize("kind", LIMITS)
+def test_only_a_trial_that_gets_on_between_lost_nodes_has_its_retries_again(kind):
+    failures, most = Failures(), LIMITS[kind]
+    again = [failures.count("a", kind, step) for step in range(1, most + 3)]
+    assert again == ([True] * (most + 2) if kind == "node lost" else [True] * most + [False] * 2)
+    later = [failures.count("a", kind, step=most + 2) for _ in range(most)]
+    assert later == [kind == "node lost"] * (most - 1) + [False] * bool(most)
+
+
 def trial(seed: int, status: str, attempts: int) -> dict[str, Any]:
     return {"cell": "c", "seed": seed, "status": status, "attempts": attempts}
 
